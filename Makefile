@@ -1,0 +1,50 @@
+# make demo, make test, make lint, make docs, make bench. Everything runs in .venv, which is made on
+# first use and left alone until pyproject.toml or constraints.txt change.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+JOBS   ?= 2
+PYTEST_ARGS ?=
+
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+DEMO_READY := $(VENV)/.ready-demo
+TEST_READY := $(VENV)/.ready-test
+
+.PHONY: demo test lint docs bench clean
+.DEFAULT_GOAL := demo
+
+demo: $(DEMO_READY)
+	$(BIN)/costlens demo
+
+# Timed comparisons run apart and alone: a neighbour on the second core would be measured, too.
+# pytest's exit code 5 says that nothing was selected.
+test: lint
+	$(BIN)/pytest -n $(JOBS) -m "not timing" $(PYTEST_ARGS)
+	$(BIN)/pytest -m timing $(PYTEST_ARGS) || test $$? -eq 5
+
+lint: $(TEST_READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(if $(wildcard tests/typing/*.py),$(BIN)/mypy $(wildcard tests/typing/*.py))
+	$(BIN)/lint-imports
+
+docs: $(TEST_READY)
+	$(BIN)/python docs/generate.py
+
+bench: $(TEST_READY)
+	$(BIN)/python benchmarks/run.py
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(DEMO_READY): pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) --editable '.[lightning]'
+	@touch $@
+
+$(TEST_READY): pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) --editable '.[lightning,test]'
+	@touch $@ $(DEMO_READY)
