@@ -1,11 +1,18 @@
-"""Where the time and the money of a training run go.
+"""Where the time and the money of a training run go, and what a crash would cost.
 
-What a user imports stands here and loads on first use, so that `import costlens` stays light.
+What a user imports stands here and loads on first use, so that ``import costlens`` loads neither
+torch nor the OTel SDK, NVML or fsspec.
 """
 
-__all__ = ["__version__"]
+from typing import TYPE_CHECKING
 
-_DISTRIBUTION = "costlens"
+if TYPE_CHECKING:
+    from costlens.config import Config
+    from costlens.run import Run, start
+
+__all__ = ["Config", "Run", "__version__", "start"]
+
+_HOMES = {"Config": "costlens.config", "Run": "costlens.run", "start": "costlens.run"}
 
 
 def __getattr__(name: str) -> object:
@@ -13,5 +20,13 @@ def __getattr__(name: str) -> object:
     if name == "__version__":
         from importlib.metadata import version
 
-        return version(_DISTRIBUTION)
+        return version("costlens")
+    if name in _HOMES:
+        from importlib import import_module
+
+        return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

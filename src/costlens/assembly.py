@@ -1,0 +1,241 @@
+"""The pipeline side of a run, put together: identity, exporters and what happens at the close of a window.
+
+``run.py`` owns the training thread's side and makes one :class:`Session`; everything here but the
+constructor and ``open`` runs on the pipeline thread.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from costlens.account.throughput import rates
+from costlens.config import Config
+from costlens.core.clock import NS_PER_S, Clock
+from costlens.core.guard import faults
+from costlens.core.log import context, log
+from costlens.core.pipeline import Pipeline
+from costlens.core.quality import Observation, QualityBook
+from costlens.core.recorder import Recorder
+from costlens.core.records import ExportHealth, RankRecord, TelemetryPart
+from costlens.core.snapshot import Exporter, Snapshot
+from costlens.core.snapshot_builder import AttemptState, SnapshotBuilder
+from costlens.core.timeline import Timeline
+from costlens.core.window import Totals
+from costlens.observe.device_values import DeviceValues
+from costlens.storage.identity import Identity, propose_run_id, settle_identity
+from costlens.storage.run_folder import RunFolder
+from costlens.storage.store import Store
+
+__all__ = ["Parts", "Session"]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The living parts of a run that both threads share."""
+
+    timeline: Timeline
+    recorder: Recorder
+    totals: Totals
+    quality: QualityBook
+    values: DeviceValues
+    state: AttemptState
+
+
+class Session:
+    """Runs the pipeline of one run from ``open`` to ``close``; may be opened again, as for a second fit.
+
+    Args:
+        config: The settings.
+        parts: What the training thread writes.
+        clock: Monotonic nanoseconds.
+        launch_key: What all ranks of the launch share.
+        exporters: Replaces the exporters that the settings ask for.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        parts: Parts,
+        clock: Clock,
+        launch_key: str,
+        exporters: Sequence[Exporter] | None = None,
+    ) -> None:
+        self.config = config
+        self.parts = parts
+        self.identity: Identity | None = None
+        self.exporters: list[Exporter] = []
+        self.snapshot: Snapshot | None = None
+        self._clock = clock
+        self._launch_key = launch_key
+        self._given = exporters
+        self._alarms: list[Observation] = []
+        self._cpu_before_ns = 0
+        self._store = Store(_absolute(config.run_dir))
+        rank, run = parts.state.rank, parts.state.run
+        self.proposed_run_id = propose_run_id(
+            run_id=config.run_id,
+            job_id=rank.job_id,
+            name=run.name,
+            launch_key=launch_key,
+            shared=rank.world_size > 1,
+            wall_ns=parts.state.anchor.wall_ns,
+        )
+        self._builder = SnapshotBuilder(
+            parts.state,
+            parts.timeline,
+            parts.recorder,
+            parts.totals,
+            parts.quality,
+            rates=rates,
+            telemetry=self._telemetry,
+        )
+        self._pipeline: Pipeline | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether the pipeline thread runs."""
+        return self._pipeline is not None
+
+    def open(self) -> None:
+        """Build the exporters and start the pipeline thread; calling thread, before the first iteration.
+
+        Exporters are imported and constructed here: the first export inside the loop once held a
+        step up for 200 ms.
+        """
+        if not self.exporters:
+            self.exporters = (
+                list(self._given) if self._given is not None else self._make_exporters()
+            )
+        pipeline = Pipeline(
+            self.parts.recorder,
+            self.parts.totals,
+            self._clock,
+            self.config.window_ns,
+            begin=self._begin,
+            poll=self._poll,
+            close=self._close_window,
+        )
+        self._pipeline = pipeline
+        pipeline.start()
+
+    def wait_identity(self, timeout_s: float) -> Identity | None:
+        """Return the identity, waiting up to ``timeout_s`` seconds for the store to settle it."""
+        if self.identity is None and self._pipeline is not None:
+            self._pipeline.ready.wait(timeout_s)
+        return self.identity
+
+    def close(self) -> bool:
+        """Write the last record, flush what the time allows, and return whether the pipeline ended in time."""
+        pipeline, self._pipeline = self._pipeline, None
+        if pipeline is None:
+            return True
+        # The flush has its own deadline on the pipeline thread; the extra second is for the record
+        # itself.
+        is_done = pipeline.stop(self.config.flush_timeout_s + 1.0)
+        self._cpu_before_ns += pipeline.cpu_ns
+        if not is_done:
+            log.warning(
+                "costlens.close.timeout",
+                message="the run folder or a back-end did not answer in time; the last record may be missing",
+            )
+        return is_done
+
+    def silence(self) -> None:
+        """Forget the pipeline: its thread did not survive the fork."""
+        self._pipeline = None
+        self.exporters = []
+
+    # Pipeline thread from here on.
+
+    def _make_exporters(self) -> list[Exporter]:
+        from costlens.export import make_exporters
+
+        return make_exporters(self.config, lambda: self.identity)
+
+    def _begin(self) -> None:
+        if self.identity is None:
+            faults.call("session.identity", self._settle)
+        snapshot = self._builder.build(self._clock(), opens=True)
+        self.snapshot = snapshot
+        for exporter in self.exporters:
+            faults.call(f"export.{exporter.name}.start", exporter.start, snapshot)
+
+    def _settle(self) -> None:
+        state = self.parts.state
+        checkpoint_url = self.config.checkpoint_url
+        self.identity = settle_identity(
+            self._store,
+            Store(_absolute(checkpoint_url)) if checkpoint_url and not self.config.run_id else None,
+            self.proposed_run_id,
+            self._launch_key,
+            rank=state.rank.rank,
+            process={"host_name": state.rank.host_name, "pid": state.rank.pid},
+        )
+        state.run = state.run.model_copy(update={"id": self.identity.run_id})
+        state.number = self.identity.attempt
+        state.launch_key = self.identity.launch_key
+        context.update(run_id=self.identity.run_id, attempt=self.identity.attempt)
+
+    def _poll(self) -> None:
+        parts = self.parts
+        for count in parts.values.take_counts():
+            parts.totals.add_late(count.name, count.number, count.value)
+        for seen in parts.values.take_metrics():
+            parts.quality.add(seen.name, seen.value, seen.number, seen.mono_ns)
+        parts.totals.resolve(parts.values.take_gaps())
+        self._alarms.extend(parts.quality.fold())
+
+    def _close_window(self, now_ns: int, is_last: bool) -> None:
+        state = self.parts.state
+        if is_last:
+            self.parts.values.settle(self._clock() + NS_PER_S)
+            self._poll()
+            now_ns = self._clock()
+            state.end_ns = now_ns
+        snapshot = self._builder.build(now_ns, is_last=is_last, alarms=tuple(self._alarms))
+        self._alarms.clear()
+        self.snapshot = snapshot
+        for seen in snapshot.alarms:
+            log.error(
+                "costlens.nonfinite",
+                metric=seen.name,
+                value=str(seen.value),
+                step=seen.iteration,
+                message="training produced a value that is not a number",
+            )
+        for exporter in self.exporters:
+            faults.call(f"export.{exporter.name}", exporter.export, snapshot)
+        if is_last:
+            deadline_ns = self._clock() + int(self.config.flush_timeout_s * NS_PER_S)
+            for exporter in self.exporters:
+                faults.call(f"export.{exporter.name}.finish", exporter.finish, deadline_ns)
+
+    def _telemetry(self) -> TelemetryPart:
+        health: dict[str, ExportHealth] = {}
+        num_failures = num_segments = num_spans = 0
+        for exporter in self.exporters:
+            health.update(getattr(exporter, "health", dict)() or {})
+            num_failures += getattr(exporter, "num_failures", 0)
+            num_segments += getattr(exporter, "num_segments", 0)
+            num_spans += getattr(exporter, "num_spans_dropped", 0)
+        cpu_ns = self._cpu_before_ns + (self._pipeline.cpu_ns if self._pipeline else 0)
+        return TelemetryPart(
+            faults=dict(faults.counts),
+            rows_dropped=self.parts.recorder.num_dropped,
+            spans_dropped=num_spans,
+            quality_dropped=self.parts.quality.num_dropped,
+            record_failures=num_failures,
+            overhead_s=cpu_ns / NS_PER_S,
+            exports=health,
+            num_windows=self._builder.num_windows,
+            num_segments=num_segments,
+            iterations_unresolved=self.parts.totals.num_unresolved,
+        )
+
+
+def _absolute(url: str) -> str:
+    # The working directory may change under a run (Hydra does that); a path is meant as it was when
+    # the run started.
+    return url if "://" in url else os.path.abspath(url)

@@ -1,0 +1,221 @@
+"""Every setting of costlens, once: argument > ``COSTLENS_*`` variable > default.
+
+Resolved once when a run starts. ``OTEL_*`` variables belong to OpenTelemetry and are read where the
+exporters are built. A setting is one field here; docs/config.md is generated from these fields.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import warnings
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from costlens.errors import ConfigError
+
+__all__ = ["ENV_PREFIX", "Config", "is_under_test", "resolve_config"]
+
+ENV_PREFIX = "COSTLENS_"
+
+# Read by the test suite and the tools around the library, not by the library.
+_FOREIGN = frozenset({"COSTLENS_REQUIRE"})
+
+_TRUE = frozenset({"1", "true", "yes", "on"})
+_FALSE = frozenset({"0", "false", "no", "off", ""})
+
+
+class Config(BaseSettings):
+    """The settings of one run, frozen."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENV_PREFIX,
+        frozen=True,
+        extra="forbid",
+        env_ignore_empty=True,
+        validate_default=True,
+        hide_input_in_errors=True,
+    )
+
+    enabled: bool = Field(True, description="0 turns everything into a no-op.")
+    autoattach: bool = Field(
+        False, description="1 watches every Lightning Trainer without a line of code."
+    )
+    name: str = Field(
+        "run", min_length=1, max_length=200, description="Name of the run, for people; not unique."
+    )
+    run_id: str | None = Field(
+        None,
+        min_length=1,
+        max_length=200,
+        description="Identity of the run over its restarts. Unset: scheduler job id, else the checkpoint URL's run.json, "
+        "else a new one.",
+    )
+    dir: str = Field(
+        "",
+        description="Where run folders go: a path or any fsspec URL. Unset: `<checkpoint url>/.costlens` when a checkpoint URL "
+        "is set, else `costlens-runs`.",
+    )
+    checkpoint_url: str | None = Field(
+        None,
+        description="Where this run keeps its checkpoints (any fsspec URL); its run.json ties restarts to one run.",
+    )
+    gpu_hour_price: Decimal | None = Field(
+        None,
+        ge=0,
+        allow_inf_nan=False,
+        description="Money per GPU and hour. Unset is unknown, 0 is free.",
+    )
+    node_hour_price: Decimal | None = Field(
+        None,
+        ge=0,
+        allow_inf_nan=False,
+        description="Money per node and hour; used where no GPU price applies. Unset is unknown, 0 is free.",
+    )
+    currency: str = Field("USD", pattern=r"^[A-Z]{3}$", description="ISO 4217 code of the prices.")
+    quality: Annotated[tuple[str, ...], NoDecode] = Field(
+        ("val*", "train_loss", "loss"),
+        description="Comma-separated names or globs of logged metrics to keep as quality.",
+    )
+    summary: bool = Field(True, description="Print the report on rank 0 when a run ends.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="Least severe log event that is written."
+    )
+    log_format: Literal["auto", "json", "console"] = Field(
+        "auto", description="auto: for people on a terminal, JSON lines elsewhere."
+    )
+    window_s: float = Field(
+        10.0,
+        gt=0,
+        le=3600,
+        description="Seconds of one aggregation window and of one metric export.",
+    )
+    trace_period_s: float = Field(
+        60.0, gt=0, le=3600, description="Seconds of one trace that all ranks share."
+    )
+    step_span_every: int = Field(
+        100, ge=1, description="Every n-th iteration gets a full span (at most one per window)."
+    )
+    flush_timeout_s: float = Field(
+        3.0,
+        ge=0,
+        le=60,
+        description="Most seconds that ending a run waits for back-ends, all together.",
+    )
+
+    @field_validator("enabled", "autoattach", "summary", mode="before")
+    @classmethod
+    def _parse_switch(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        lowered = value.strip().lower()
+        if lowered in _TRUE:
+            return True
+        if lowered in _FALSE:
+            return False
+        raise ValueError("allowed are 1, true, yes, on and 0, false, no, off")
+
+    @field_validator("quality", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Return the sources in order of precedence: arguments, then the environment, nothing else."""
+        return init_settings, env_settings
+
+    @property
+    def run_dir(self) -> str:
+        """Return the path or URL that holds run folders."""
+        if self.dir:
+            return self.dir
+        if self.checkpoint_url:
+            return self.checkpoint_url.rstrip("/") + "/.costlens"
+        return "costlens-runs"
+
+    @property
+    def window_ns(self) -> int:
+        """Return the length of a window in nanoseconds."""
+        return int(self.window_s * 1_000_000_000)
+
+
+def resolve_config(config: Config | None = None, **arguments: Any) -> Config:
+    """Return the settings of a run: arguments that are not None, then the environment, then defaults.
+
+    An unknown ``COSTLENS_*`` variable warns once with the nearest known name.
+
+    Args:
+        config: A ready configuration; arguments override its fields.
+        **arguments: Fields of :class:`Config`; None means "not given".
+
+    Raises:
+        ConfigError: If a value is not usable; the message names it, what is allowed and where it
+            came from.
+    """
+    given = {name: value for name, value in arguments.items() if value is not None}
+    _warn_unknown(os.environ)
+    try:
+        if config is None:
+            return Config(**given)
+        if not given:
+            return config
+        return Config(**{**config.model_dump(exclude_unset=False), **given})
+    except ValidationError as error:
+        raise ConfigError(_explain(error, given, os.environ)) from None
+
+
+def is_under_test() -> bool:
+    """Return whether a pytest test is running in this process or in the one that started it."""
+    return "PYTEST_CURRENT_TEST" in os.environ
+
+
+def _warn_unknown(environ: Mapping[str, str]) -> None:
+    known = {ENV_PREFIX + name.upper() for name in Config.model_fields} | _FOREIGN
+    for variable in sorted(environ):
+        if variable.upper().startswith(ENV_PREFIX) and variable.upper() not in known:
+            nearest = difflib.get_close_matches(variable.upper(), known, n=1, cutoff=0.0)
+            warnings.warn(
+                f"{variable} is not a costlens setting and is ignored; did you mean {nearest[0]}?",
+                stacklevel=4,
+            )
+
+
+def _explain(error: ValidationError, given: Mapping[str, Any], environ: Mapping[str, str]) -> str:
+    lines = []
+    for problem in error.errors(include_url=False):
+        name = str(problem["loc"][0]) if problem["loc"] else "config"
+        variable = ENV_PREFIX + name.upper()
+        if name in given:
+            source, seen = f"argument {name}", repr(given[name])
+        else:
+            source, seen = (
+                variable,
+                repr(next((v for k, v in environ.items() if k.upper() == variable), None)),
+            )
+        if name not in Config.model_fields:
+            nearest = difflib.get_close_matches(name, Config.model_fields, n=1, cutoff=0.0)
+            lines.append(f"{name} is not a costlens setting; did you mean {nearest[0]}?")
+            continue
+        message = problem["msg"].removeprefix("Value error, ")
+        described = Config.model_fields[name].description
+        lines.append(f"{name} cannot be {seen} (from {source}): {message}. {name}: {described}")
+    return "\n".join(lines)

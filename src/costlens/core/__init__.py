@@ -1,0 +1,1 @@
+"""Time and its bookkeeping: phases, clock, timeline, recorder, windows, records and the pipeline thread."""

@@ -1,0 +1,68 @@
+"""What outlives a call: runs still open when the interpreter ends or the process forks.
+
+Nothing is registered before the first run opens, so importing costlens has no side effect.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import weakref
+from typing import Protocol
+
+from costlens.core.guard import faults
+
+__all__ = ["Living", "claim_ordinal", "live", "register", "unregister"]
+
+
+class Living(Protocol):
+    """Something that must be closed at exit and must fall silent in a forked child."""
+
+    def close_at_exit(self) -> None:
+        """End cleanly; the interpreter is about to exit."""
+
+    def silence(self) -> None:
+        """Become inert: this is a copy in a forked child."""
+
+
+_live: weakref.WeakSet[Living] = weakref.WeakSet()
+_state = {"registered": False, "num_opened": 0}
+
+
+def claim_ordinal() -> int:
+    """Return how many runs this process has opened before this one."""
+    ordinal = _state["num_opened"]
+    _state["num_opened"] = ordinal + 1
+    return ordinal
+
+
+def live() -> list[Living]:
+    """Return what is open now."""
+    return list(_live)
+
+
+def register(living: Living) -> None:
+    """Close ``living`` at exit and silence it in forked children."""
+    if not _state["registered"]:
+        _state["registered"] = True
+        atexit.register(_close_all)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=_silence_all)
+    _live.add(living)
+
+
+def unregister(living: Living) -> None:
+    """Forget ``living``."""
+    _live.discard(living)
+
+
+def _close_all() -> None:
+    for living in live():
+        faults.call("lifetime.exit", living.close_at_exit)
+
+
+def _silence_all() -> None:
+    for living in live():
+        living.silence()
+    _live.clear()
+    _state["num_opened"] = 0

@@ -1,0 +1,103 @@
+"""The pipeline thread: drains the ring in small slices every second and closes a window every ten.
+
+It takes the interpreter's lock like any thread, so it never holds it long: 100 rows (under 1 ms),
+then it lets the training thread run. What the stages do with a closed window is injected by
+``run.py``.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from costlens.core.clock import NS_PER_S, Clock
+from costlens.core.guard import faults
+from costlens.core.recorder import Recorder
+from costlens.core.window import Totals
+
+__all__ = ["Pipeline"]
+
+_SLICE_ROWS = 100
+_DRAIN_EVERY_S = 1.0
+_BREATH_S = 0.001
+
+
+class Pipeline:
+    """Runs ``begin``, then ``close`` at the end of every window, then ``end``, all on one daemon thread.
+
+    Args:
+        recorder: The ring to drain.
+        totals: Takes the rows.
+        clock: Monotonic nanoseconds.
+        window_ns: Length of a window, > 0.
+        begin: Called once, first, on the thread: claims, imports, announcements; may block on
+            storage or network.
+        poll: Called after every drain, before a window closes: resolves device events, folds
+            quality.
+        close: Called with the monotonic end of each window and whether it is the last.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        totals: Totals,
+        clock: Clock,
+        window_ns: int,
+        *,
+        begin: Callable[[], None],
+        poll: Callable[[], None],
+        close: Callable[[int, bool], None],
+    ) -> None:
+        self._recorder = recorder
+        self._totals = totals
+        self._clock = clock
+        self._window_ns = window_ns
+        self._begin = begin
+        self._poll = poll
+        self._close = close
+        self._stop = threading.Event()
+        self.cpu_ns = 0
+        self.ready = threading.Event()
+        self.thread = threading.Thread(target=self._main, name="costlens-pipeline", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self.thread.start()
+
+    def stop(self, timeout_s: float) -> bool:
+        """Ask for the last window and wait for it; return whether the thread ended within ``timeout_s`` seconds."""
+        self._stop.set()
+        if self.thread.is_alive() and self.thread is not threading.current_thread():
+            self.thread.join(timeout_s)
+        return not self.thread.is_alive()
+
+    def _main(self) -> None:
+        faults.call("pipeline.begin", self._begin)
+        self.ready.set()
+        next_close_ns = self._clock() + self._window_ns
+        while not self._stop.is_set():
+            wait_s = min(_DRAIN_EVERY_S, max(0.0, (next_close_ns - self._clock()) / NS_PER_S))
+            self._stop.wait(wait_s)
+            faults.call("pipeline.drain", self._drain)
+            now_ns = self._clock()
+            if now_ns >= next_close_ns and not self._stop.is_set():
+                faults.call("pipeline.close", self._close, now_ns, False)
+                # After a stop of the process the missed windows are one long window, not a burst of
+                # empty ones.
+                next_close_ns = max(next_close_ns + self._window_ns, now_ns + self._window_ns // 2)
+            self.cpu_ns = time.thread_time_ns()
+        faults.call("pipeline.drain", self._drain)
+        faults.call("pipeline.close", self._close, self._clock(), True)
+        self.cpu_ns = time.thread_time_ns()
+
+    def _drain(self) -> None:
+        while True:
+            num_rows = 0
+            for row in self._recorder.drain(_SLICE_ROWS):
+                self._totals.add(row)
+                num_rows += 1
+            if num_rows < _SLICE_ROWS:
+                break
+            time.sleep(_BREATH_S)
+        self._poll()

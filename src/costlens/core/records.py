@@ -1,0 +1,388 @@
+"""The record: what one rank writes about one attempt, and what readers make of all of them together.
+
+:class:`RankRecord` is written by ``export/record.py`` at every heartbeat and is the only truth of
+the ledger; :class:`RunRecord` is what ``account/ledger.py`` merges from them, what ``costlens
+report --json`` prints and what docs/record.schema.json describes. Absent means unknown, never zero.
+Times are Unix seconds, durations integer nanoseconds (``_ns``) or seconds (``_s``), money is a
+decimal string.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = [
+    "AttemptPart",
+    "AttemptSummary",
+    "CheckpointPart",
+    "CostPart",
+    "ExportHealth",
+    "Outcome",
+    "PricePart",
+    "ProgressPart",
+    "QualityPart",
+    "RankPart",
+    "RankRecord",
+    "RankSummary",
+    "RatesPart",
+    "RunPart",
+    "RunProgress",
+    "RunRecord",
+    "StartupPart",
+    "StepsPart",
+    "TelemetryPart",
+    "WindowPart",
+]
+
+RANK_SCHEMA: Literal["costlens.rank/1"] = "costlens.rank/1"
+RUN_SCHEMA: Literal["costlens.run/1"] = "costlens.run/1"
+
+
+class Outcome(str, Enum):
+    """How an attempt ended, or that it has not."""
+
+    RUNNING = "running"
+    COMPLETED = "completed"
+    STOPPED_EARLY = "stopped_early"
+    INTERRUPTED = "interrupted"
+    FAILED = "failed"
+    PREEMPTED = "preempted"
+    LOST = "lost"
+
+
+class _Part(BaseModel):
+    # A newer costlens may have written fields this one does not know: readers skip them.
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class RunPart(_Part):
+    """Which run this is."""
+
+    id: str
+    name: str
+    debug: str | None = Field(
+        None, description="Why this is a debug run, such as fast_dev_run; absent otherwise."
+    )
+    framework: str | None = Field(
+        None, description="What drives the loop: lightning or torch, with its version."
+    )
+    costlens_version: str
+
+
+class AttemptPart(_Part):
+    """Which launch of the run this is, and how it ended."""
+
+    number: int = Field(ge=1)
+    launch_key: str = Field(description="Hash that all ranks of one launch share.")
+    outcome: Outcome
+    process_start_time: float | None = Field(
+        None, description="Unix time of the process start, from the operating system."
+    )
+    start_time: float = Field(description="Unix time at which the timeline of this attempt begins.")
+    heartbeat_time: float = Field(description="Unix time of this record.")
+    end_time: float | None = None
+    error_type: str | None = None
+    exit_code: int | None = None
+    start_step: int | None = Field(
+        None, description="Optimizer step the attempt resumed at, where the doorway knows it."
+    )
+    end_step: int | None = Field(
+        None, description="Optimizer step reached, on the same scale as start_step."
+    )
+    stage: str | None = Field(None, description="train, validation or test.")
+    paid_from: Literal["process_start", "start"] = Field(
+        "start", description="Where paid time begins: the process start, or the start of watching."
+    )
+
+
+class RankPart(_Part):
+    """Which process this is and what it drives."""
+
+    rank: int = Field(ge=0)
+    local_rank: int = Field(0, ge=0)
+    node_rank: int = Field(0, ge=0)
+    world_size: int = Field(1, ge=1)
+    local_world_size: int = Field(1, ge=1)
+    host_name: str
+    pid: int
+    job_id: str | None = None
+    device: str = Field("cpu", description="Kind of device this rank drives: cpu, cuda, …")
+    num_gpus: int = Field(0, ge=0, description="GPUs this rank drives itself.")
+
+
+class ProgressPart(_Part):
+    """Counts of one rank in one attempt, observed and never derived from one another."""
+
+    iterations: int = 0
+    micro_batches: int = 0
+    optimizer_steps: int = 0
+    skipped_steps: int = 0
+    samples: int | None = None
+    slots: int | None = None
+    tokens: int | None = None
+    loss_tokens: int | None = None
+    validation_batches: int = 0
+    test_batches: int = 0
+    total_steps: int | None = Field(
+        None, description="Optimizer steps the loop will make, where it is known."
+    )
+
+
+class StartupPart(_Part):
+    """Start-up, split; seconds from one to the next, absent where it was not seen."""
+
+    process_s: float | None = Field(
+        None,
+        description="Process start to the start of watching: interpreter, imports, own set-up.",
+    )
+    setup_s: float | None = Field(
+        None, description="Start of watching to the first fetch: model, loaders, sanity check."
+    )
+    first_iteration_s: float | None = Field(
+        None, description="First fetch to the end of the first iteration."
+    )
+
+
+class StepsPart(_Part):
+    """Durations of iterations after the first, without saves and evaluation."""
+
+    count: int = 0
+    sum_ns: int = 0
+    bounds_s: list[float] = Field(default_factory=list)
+    buckets: list[int] = Field(default_factory=list)
+    sketch: dict[int, int] = Field(
+        default_factory=dict, description="Logarithmic bins; a quantile is within 1 %."
+    )
+    median_s: float | None = None
+    p90_s: float | None = None
+    p99_s: float | None = None
+
+
+class RatesPart(_Part):
+    """Rates of training in the newest session: per second of iteration time, without start-up, saves and evaluation."""
+
+    iterations_per_s: float | None = None
+    steps_per_s: float | None = None
+    samples_per_s: float | None = None
+    tokens_per_s: float | None = None
+    slots_per_s: float | None = None
+
+
+class PricePart(_Part):
+    """The price an attempt is charged at, frozen at its start."""
+
+    amount: str = Field(description="Money per hour and unit, as a decimal string.")
+    unit: Literal["gpu", "node"]
+    share: str = Field(
+        description="How many units this rank pays for, as a decimal string; a node shared by 4 ranks is 0.25."
+    )
+    currency: str
+    source: str = Field(description="Where the price came from, such as COSTLENS_GPU_HOUR_PRICE.")
+
+
+class QualityPart(_Part):
+    """One quality metric of an attempt."""
+
+    last: float | None = None
+    last_iteration: int | None = None
+    best: float | None = None
+    best_iteration: int | None = None
+    best_after_s: float | None = Field(
+        None, description="Paid seconds of this rank up to the best value."
+    )
+    higher_is_better: bool = False
+    mean: float | None = None
+    num_values: int = 0
+    num_nonfinite: int = 0
+    first_nonfinite_iteration: int | None = None
+    cost_to_best: str | None = Field(
+        None, description="Money of the whole job up to the best value; only in the merged record."
+    )
+
+
+class ExportHealth(_Part):
+    """How one telemetry signal fares."""
+
+    state: str
+    exports_ok: int = 0
+    exports_failed: int = 0
+    items_dropped: int = 0
+    last_error_type: str | None = None
+
+
+class TelemetryPart(_Part):
+    """What watching itself did, lost and cost."""
+
+    faults: dict[str, int] = Field(
+        default_factory=dict, description="Contained faults of costlens, by place."
+    )
+    rows_dropped: int = 0
+    spans_dropped: int = 0
+    quality_dropped: int = 0
+    record_failures: int = 0
+    overhead_s: float = Field(
+        0.0,
+        description="CPU seconds of the pipeline thread; the training thread's share is benchmarked.",
+    )
+    exports: dict[str, ExportHealth] = Field(default_factory=dict)
+    num_windows: int = 0
+    num_segments: int = 0
+    iterations_unresolved: int = Field(
+        0, description="Iterations whose device events have not finished."
+    )
+
+
+class WindowPart(_Part):
+    """One window, as it stands in a segment and among the newest windows of a record."""
+
+    index: int
+    start_time: float
+    end_time: float
+    phase_ns: dict[str, int]
+    counts: dict[str, int]
+    num_iterations: int = 0
+    step_mean_s: float | None = None
+    step_max_s: float | None = None
+    quality: dict[str, float] = Field(default_factory=dict)
+
+
+class RankRecord(_Part):
+    """All that one rank knows about one attempt; at most 256 KiB, whatever the length of the run."""
+
+    schema_version: Literal["costlens.rank/1"] = RANK_SCHEMA
+    run: RunPart
+    attempt: AttemptPart
+    rank: RankPart
+    progress: ProgressPart
+    time_ns: dict[str, int] = Field(
+        description="Nanoseconds per phase as they are priced; they sum to total_ns."
+    )
+    host_ns: dict[str, int] | None = Field(
+        None, description="The host's own phases, where a device's are priced instead."
+    )
+    total_ns: int
+    startup: StartupPart = StartupPart()
+    steps: StepsPart = StepsPart()
+    rates: RatesPart = RatesPart()
+    price: PricePart | None = None
+    price_unknown: str | None = Field(None, description="Why there is no price.")
+    quality: dict[str, QualityPart] = Field(default_factory=dict)
+    telemetry: TelemetryPart = TelemetryPart()
+    open_phase: str | None = Field(
+        None, description="Phase open at the heartbeat; absent once the attempt has ended."
+    )
+    open_phase_s: float | None = None
+    windows: list[WindowPart] = Field(default_factory=list, max_length=60)
+
+
+class AttemptSummary(_Part):
+    """One attempt over all its ranks."""
+
+    number: int
+    outcome: Outcome
+    start_time: float
+    end_time: float | None = None
+    heartbeat_time: float
+    wall_s: float
+    num_ranks: int
+    world_size: int
+    error_type: str | None = None
+    exit_code: int | None = None
+    start_step: int | None = None
+    end_step: int | None = None
+
+
+class RankSummary(_Part):
+    """One rank in the newest attempt it took part in."""
+
+    rank: int
+    attempt: int
+    host_name: str
+    device: str
+    outcome: Outcome
+    heartbeat_time: float
+    time_s: dict[str, float]
+    progress: ProgressPart
+    median_step_s: float | None = None
+    open_phase: str | None = None
+    open_phase_s: float | None = None
+
+
+class RunProgress(ProgressPart):
+    """Totals of the run over attempts and ranks.
+
+    Samples, tokens and micro-batches are sums over ranks; iterations and steps are those of the
+    job, which all ranks make together.
+    """
+
+    productive_steps: int | None = Field(
+        None, description="Optimizer steps that were not done again later; absent when unknown."
+    )
+    lost_steps: int | None = Field(
+        None, description="Optimizer steps that a later attempt did again; absent when unknown."
+    )
+
+
+class CostPart(_Part):
+    """Money, as decimal strings of one currency; several currencies are never added."""
+
+    currency: str | None = Field(None, description="The currency, when there is one only.")
+    total: str | None = Field(None, description="Absent when unknown.")
+    unknown: str | None = Field(None, description="Why there is no cost.")
+    is_partial: bool = Field(False, description="Whether a part of the run has no known price.")
+    by_phase: dict[str, str] = Field(default_factory=dict)
+    by_attempt: dict[str, str] = Field(default_factory=dict)
+    per_1k_tokens: str | None = None
+    per_million_tokens: str | None = None
+    per_million_productive_tokens: str | None = None
+    token_basis: Literal["tokens", "slots"] | None = Field(
+        None, description="What is counted as a token: non-padding, or positions."
+    )
+    rate_per_hour: str | None = Field(
+        None, description="Money per hour at the newest attempt's prices."
+    )
+    sources: list[str] = Field(default_factory=list)
+    by_currency: dict[str, str] = Field(
+        default_factory=dict, description="A total per currency, when there are several."
+    )
+
+
+class CheckpointPart(_Part):
+    """Saves as far as the watcher saw them."""
+
+    time_s: float = 0.0
+
+
+class RunRecord(_Part):
+    """The merged record of a run: what ``costlens report --json`` prints."""
+
+    schema_version: Literal["costlens.run/1"] = RUN_SCHEMA
+    run: RunPart
+    attempts: list[AttemptSummary]
+    ranks: list[RankSummary]
+    progress: RunProgress
+    time_s: dict[str, float] = Field(
+        description="Seconds per phase over all attempts and ranks, and their total."
+    )
+    rates: RatesPart
+    steps: StepsPart
+    startup: StartupPart
+    queue: dict[str, float] = Field(
+        default_factory=dict,
+        description="Waiting times outside the process, where a scheduler tells them.",
+    )
+    gpu: dict[str, float] = Field(
+        default_factory=dict, description="Device telemetry; absent fields are unknown."
+    )
+    cost: CostPart
+    checkpoints: CheckpointPart
+    precision: str | None = None
+    quality: dict[str, QualityPart]
+    findings: list[dict[str, str]] = Field(default_factory=list)
+    telemetry: TelemetryPart
+    problems: list[str] = Field(
+        default_factory=list, description="What could not be read, and flags such as skewed clocks."
+    )

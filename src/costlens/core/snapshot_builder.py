@@ -1,0 +1,277 @@
+"""Builds a rank's record from the living parts of a run: the one place where counters become the numbers that everyone reads.
+
+Runs on the pipeline thread at every heartbeat; reads the timeline and the counters without stopping
+the training thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from costlens.core.clock import NS_PER_S, Anchor
+from costlens.core.phases import NAMES, NUM_PHASES
+from costlens.core.quality import Observation, Quality, QualityBook, Summary
+from costlens.core.recorder import UNKNOWN, Recorder
+from costlens.core.records import (
+    AttemptPart,
+    Outcome,
+    PricePart,
+    ProgressPart,
+    QualityPart,
+    RankPart,
+    RankRecord,
+    RatesPart,
+    RunPart,
+    StartupPart,
+    StepsPart,
+    TelemetryPart,
+)
+from costlens.core.snapshot import Snapshot
+from costlens.core.timeline import Timeline
+from costlens.core.window import STEP_BOUNDS_S, Totals, Window
+
+__all__ = ["AttemptState", "SnapshotBuilder"]
+
+_KNOWN_COUNTS = ("samples", "slots", "tokens", "loss_tokens")
+_COUNTS = (
+    "iterations",
+    "micro_batches",
+    "optimizer_steps",
+    "skipped_steps",
+    *_KNOWN_COUNTS,
+    "validation_batches",
+    "test_batches",
+)
+
+
+@dataclass(slots=True)
+class AttemptState:
+    """What the doorway and run.py know about the attempt; replaced field by field, read at each heartbeat.
+
+    Times are monotonic nanoseconds.
+    """
+
+    run: RunPart
+    rank: RankPart
+    anchor: Anchor
+    start_ns: int
+    number: int = 1
+    launch_key: str = ""
+    process_start_ns: int | None = None
+    watch_start_ns: int | None = None
+    first_fetch_ns: int | None = None
+    first_cut_ns: int | None = None
+    end_ns: int | None = None
+    outcome: Outcome = Outcome.RUNNING
+    error_type: str | None = None
+    exit_code: int | None = None
+    start_step: int | None = None
+    end_step: int | None = None
+    total_steps: int | None = None
+    stage: str | None = None
+    price: PricePart | None = None
+    price_unknown: str | None = None
+
+
+class SnapshotBuilder:
+    """Turns the state of a rank into a :class:`Snapshot`.
+
+    Args:
+        state: The attempt.
+        timeline: Its timeline.
+        recorder: Its recorder.
+        totals: What the pipeline thread has added up.
+        quality: Quality metrics.
+        rates: Turns counts and iteration time (ns) into rates; injected from ``account/``.
+        telemetry: Tells how watching itself fares.
+    """
+
+    def __init__(
+        self,
+        state: AttemptState,
+        timeline: Timeline,
+        recorder: Recorder,
+        totals: Totals,
+        quality: QualityBook,
+        *,
+        rates: Callable[[dict[str, int], int], RatesPart],
+        telemetry: Callable[[], TelemetryPart],
+    ) -> None:
+        self.state = state
+        self.timeline = timeline
+        self.recorder = recorder
+        self.totals = totals
+        self.quality = quality
+        self._rates = rates
+        self._telemetry = telemetry
+        self._window_index = 0
+        self._window_start_ns = timeline.start_ns
+        self._window_phase_ns: tuple[int, ...] = (0,) * NUM_PHASES
+        self._window_counts: dict[str, int] = {}
+
+    @property
+    def num_windows(self) -> int:
+        """Return how many windows have closed."""
+        return self._window_index
+
+    def counts(self) -> dict[str, int]:
+        """Return the counters that have been reported, as they stand now."""
+        counters = self.recorder.counters
+        counts = {name: value for name in _COUNTS if (value := getattr(counters, name)) != UNKNOWN}
+        for name, late in self.totals.late_counts.items():
+            counts[name] = counts.get(name, 0) + late
+        return counts
+
+    def build(
+        self,
+        now_ns: int,
+        *,
+        is_last: bool = False,
+        opens: bool = False,
+        alarms: tuple[Observation, ...] = (),
+    ) -> Snapshot:
+        """Return the snapshot at ``now_ns`` and begin a new window.
+
+        Args:
+            now_ns: Monotonic end of the window.
+            is_last: Whether the attempt has ended (the timeline is closed at ``state.end_ns``).
+            opens: Whether this is the look before the first window, which must not consume
+                anything.
+            alarms: Quality metrics that turned non-finite since the last window.
+        """
+        state = self.state
+        reading = self.timeline.read()
+        # The training thread may have moved on since `now_ns` was taken: a window never ends before
+        # what is booked.
+        end_ns = (
+            state.end_ns if is_last and state.end_ns is not None else max(now_ns, reading.since_ns)
+        )
+        host_ns = reading.until(end_ns)
+        booked_ns = self.totals.book(host_ns)
+        counts = self.counts()
+        quality = Quality({}, {}) if opens else self.quality.take()
+        window = self._window(end_ns, booked_ns, counts, opens=opens)
+        record = RankRecord(
+            run=state.run,
+            attempt=self._attempt(end_ns),
+            rank=state.rank,
+            progress=ProgressPart(**counts, total_steps=state.total_steps),
+            time_ns=dict(zip(NAMES, booked_ns, strict=True)),
+            host_ns=dict(zip(NAMES, host_ns, strict=True)) if self.totals.has_device else None,
+            total_ns=end_ns - self.timeline.start_ns,
+            startup=self._startup(),
+            steps=self._steps(),
+            rates=self._rates(*self.totals.session()),
+            price=state.price,
+            price_unknown=state.price_unknown,
+            quality={name: self._quality_part(seen) for name, seen in quality.attempt.items()},
+            telemetry=self._telemetry(),
+            open_phase=None if is_last else NAMES[reading.phase],
+            open_phase_s=None if is_last else max(0, end_ns - reading.since_ns) / NS_PER_S,
+        )
+        return Snapshot(
+            record=record,
+            window=window,
+            histogram=self.totals.histogram.copy(),
+            quality=quality,
+            alarms=alarms,
+            anchor=state.anchor,
+            settled_ns=self.totals.settle(host_ns),
+            is_last=is_last,
+        )
+
+    def _window(
+        self, end_ns: int, booked_ns: tuple[int, ...], counts: dict[str, int], *, opens: bool
+    ) -> Window:
+        num, sum_ns, max_ns = (0, 0, 0) if opens else self.totals.take_steps()
+        window = Window(
+            index=self._window_index,
+            start_ns=self._window_start_ns,
+            end_ns=end_ns,
+            phase_ns=tuple(
+                now - before for now, before in zip(booked_ns, self._window_phase_ns, strict=True)
+            ),
+            counts={name: now - self._window_counts.get(name, 0) for name, now in counts.items()},
+            num_iterations=num,
+            step_sum_ns=sum_ns,
+            step_max_ns=max_ns,
+            kept=() if opens else self.totals.take_kept(),
+        )
+        if not opens:
+            self._window_index += 1
+            self._window_start_ns = end_ns
+            self._window_phase_ns = booked_ns
+            self._window_counts = counts
+        return window
+
+    def _attempt(self, end_ns: int) -> AttemptPart:
+        state, wall = self.state, self.state.anchor
+        return AttemptPart(
+            number=state.number,
+            launch_key=state.launch_key,
+            outcome=state.outcome,
+            process_start_time=None
+            if state.process_start_ns is None
+            else wall.to_wall_ns(state.process_start_ns) / NS_PER_S,
+            start_time=wall.to_wall_ns(state.start_ns) / NS_PER_S,
+            heartbeat_time=wall.to_wall_ns(end_ns) / NS_PER_S,
+            end_time=None if state.end_ns is None else wall.to_wall_ns(state.end_ns) / NS_PER_S,
+            error_type=state.error_type,
+            exit_code=state.exit_code,
+            start_step=state.start_step,
+            end_step=state.end_step,
+            stage=state.stage,
+            paid_from="start" if state.process_start_ns is None else "process_start",
+        )
+
+    def _startup(self) -> StartupPart:
+        state = self.state
+        marks = [
+            state.process_start_ns,
+            state.watch_start_ns,
+            state.first_fetch_ns,
+            state.first_cut_ns,
+        ]
+
+        def between(first: int, second: int) -> float | None:
+            begin, end = marks[first], marks[second]
+            return None if begin is None or end is None else (end - begin) / NS_PER_S
+
+        return StartupPart(
+            process_s=between(0, 1), setup_s=between(1, 2), first_iteration_s=between(2, 3)
+        )
+
+    def _steps(self) -> StepsPart:
+        histogram, sketch = self.totals.histogram, self.totals.sketch
+
+        def quantile_s(q: float) -> float | None:
+            value = sketch.quantile_ns(q)
+            return None if value is None else value / NS_PER_S
+
+        return StepsPart(
+            count=histogram.count,
+            sum_ns=histogram.sum_ns,
+            bounds_s=list(STEP_BOUNDS_S),
+            buckets=histogram.buckets.copy(),
+            sketch=dict(sorted(sketch.bins.items())),
+            median_s=quantile_s(0.5),
+            p90_s=quantile_s(0.9),
+            p99_s=quantile_s(0.99),
+        )
+
+    def _quality_part(self, seen: Summary) -> QualityPart:
+        return QualityPart(
+            last=seen.last,
+            last_iteration=seen.last_iteration,
+            best=seen.best,
+            best_iteration=seen.best_iteration,
+            best_after_s=None
+            if seen.best_ns is None
+            else max(0, seen.best_ns - self.state.start_ns) / NS_PER_S,
+            higher_is_better=seen.higher_is_better,
+            mean=seen.total / seen.num_values if seen.num_values else None,
+            num_values=seen.num_values,
+            num_nonfinite=seen.num_nonfinite,
+            first_nonfinite_iteration=seen.first_nonfinite_iteration,
+        )

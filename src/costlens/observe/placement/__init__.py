@@ -1,0 +1,31 @@
+"""Where this process stands in its job, as the launcher tells it; one file a launcher, tried in the order of ``DETECTORS``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+
+from costlens.observe.placement import lightning, single, torchrun
+from costlens.observe.placement.place import Placement
+
+__all__ = ["DETECTORS", "detect_placement"]
+
+DETECTORS: tuple[Callable[[Mapping[str, str]], Placement | None], ...] = (
+    torchrun.detect,
+    lightning.detect,
+    single.detect,
+)
+
+
+def detect_placement(environ: Mapping[str, str] | None = None) -> Placement:
+    """Return the placement of this process; the first launcher that recognises the environment answers.
+
+    Args:
+        environ: The environment to read; this process's own by default.
+    """
+    seen = os.environ if environ is None else environ
+    for detect in DETECTORS:
+        placement = detect(seen)
+        if placement is not None:
+            return placement
+    return single.detect(seen)

@@ -1,0 +1,40 @@
+"""The placement of a process: rank, world and the launch that it shares with the other ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+__all__ = ["Placement", "read_int"]
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a process stands in its job.
+
+    Args:
+        launcher: Who started it: torchrun, lightning or none.
+        launch_key: Text that every rank of one launch shares and no other launch has; None when the
+            launcher gives none.
+        rank: Rank in the job, from 0.
+        local_rank: Rank on its node, from 0.
+        node_rank: The node's number, from 0.
+        world_size: Ranks of the job.
+        local_world_size: Ranks on this node.
+        job_id: The scheduler's job id.
+    """
+
+    launcher: str = "none"
+    launch_key: str | None = None
+    rank: int = 0
+    local_rank: int = 0
+    node_rank: int = 0
+    world_size: int = 1
+    local_world_size: int = 1
+    job_id: str | None = None
+
+
+def read_int(environ: Mapping[str, str], name: str, default: int = 0) -> int:
+    """Return a non-negative integer variable; anything else counts as not set, for a launcher's typo must not stop training."""
+    text = environ.get(name, "").strip()
+    return int(text) if text.isdecimal() else default

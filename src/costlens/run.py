@@ -1,0 +1,401 @@
+"""The run: what a doorway or a plain loop talks to on the training thread.
+
+``start`` makes a run; its timeline and recorder take what happens; ``assembly.py`` turns that into
+windows, records and telemetry on the pipeline thread. Once a run has started, nothing here raises
+into the training loop.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+import uuid
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from costlens.account.prices import resolve_price
+from costlens.assembly import Parts, Session
+from costlens.config import Config, resolve_config
+from costlens.core import lifetime
+from costlens.core.clock import Anchor, Clock, anchor_now
+from costlens.core.guard import faults, is_inert_process
+from costlens.core.log import configure_log, context, context_sources, log
+from costlens.core.phases import NAMES, Phase
+from costlens.core.quality import QualityBook
+from costlens.core.recorder import Recorder
+from costlens.core.records import Outcome, RankPart, RankRecord, RunPart
+from costlens.core.scopes import INERT_SCOPE, InertScope, IterationScope, PhaseScope
+from costlens.core.snapshot import Exporter
+from costlens.core.snapshot_builder import AttemptState
+from costlens.core.timeline import Timeline
+from costlens.core.window import KeepPolicy, Totals
+from costlens.errors import ConfigError
+from costlens.observe.device_values import DeviceValues
+from costlens.observe.placement import detect_placement
+from costlens.observe.placement.place import Placement
+from costlens.observe.process import is_interactive, process_age_ns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["Run", "start"]
+
+_IDENTITY_WAIT_S = 5.0
+
+
+class Run:
+    """One attempt of a run, as seen from the training thread.
+
+    Methods are called on the thread that opened the run and cost a few microseconds at most; disk
+    and network belong to the pipeline thread. In a loader worker, in a forked child and with
+    ``COSTLENS_ENABLED=0`` every method is a no-op.
+
+    Args:
+        config: The settings; resolved from the environment when not given.
+        placement: Where this process stands in its job; detected when not given.
+        framework: What drives the loop, such as ``lightning 2.6.6``.
+        clock: Monotonic nanoseconds; a fake one in tests.
+        exporters: Replaces the exporters that the settings ask for.
+
+    Raises:
+        ConfigError: If a setting is not usable.
+    """
+
+    def __init__(
+        self,
+        config: Config | None = None,
+        *,
+        placement: Placement | None = None,
+        framework: str | None = None,
+        clock: Clock = time.perf_counter_ns,
+        exporters: Sequence[Exporter] | None = None,
+    ) -> None:
+        self.config = resolve_config() if config is None else config
+        self.clock = clock
+        self.is_active = False
+        self.is_started_here = False
+        self._is_off = not self.config.enabled or is_inert_process()
+        self._framework = framework or f"torch {_torch_version()}".strip()
+        self._placement = placement
+        self._given_exporters = exporters
+        self._parts: Parts | None = None
+        self._session: Session | None = None
+        self._watches: list[Any] = []
+        self._iteration: IterationScope | None = None
+        self._record: RankRecord | None = None
+
+    # Opening and closing.
+
+    def open(self, *, has_device: bool = False, num_gpus: int = 0, device: str = "cpu") -> Run:
+        """Start watching and return the run; a run that has finished goes on, and the time between is idle.
+
+        Args:
+            has_device: Whether device events will say how long the device waited, so that host
+                phases are shown but not priced.
+            num_gpus: GPUs that this rank drives itself, >= 0.
+            device: Kind of device, such as ``cpu`` or ``cuda``.
+        """
+        if self._is_off or self.is_active:
+            return self
+        configure_log(self.config.log_level, self.config.log_format)
+        if self._parts is None:
+            self._build(has_device=has_device, num_gpus=num_gpus, device=device)
+        else:
+            self._parts.timeline.rebase(
+                Phase.OTHER if self._parts.recorder.counters.iterations else Phase.STARTUP
+            )
+            self._parts.state.end_ns = None
+            self._parts.state.outcome = Outcome.RUNNING
+        self.is_active = True
+        self._record = None
+        lifetime.register(self)
+        assert self._session is not None  # made by _build
+        self._session.open()
+        return self
+
+    def _build(self, *, has_device: bool, num_gpus: int, device: str) -> None:
+        placement = self._placement or detect_placement()
+        now_ns = self.clock()
+        ordinal = lifetime.claim_ordinal()
+        age_ns = None if ordinal or is_interactive() else process_age_ns()
+        start_ns = now_ns if age_ns is None else now_ns - age_ns
+        rank = _rank_part(placement, num_gpus=num_gpus, device=device)
+        timeline = Timeline(self.clock, start_ns)
+        recorder = Recorder(timeline)
+        state = AttemptState(
+            run=RunPart(
+                id=self.config.run_id or self.config.name,
+                name=self.config.name,
+                framework=self._framework,
+                costlens_version=_own_version(),
+            ),
+            rank=rank,
+            anchor=anchor_now(self.clock),
+            start_ns=start_ns,
+            process_start_ns=None if age_ns is None else start_ns,
+            watch_start_ns=now_ns,
+        )
+        price = resolve_price(self.config, rank)
+        state.price, state.price_unknown = (
+            (None, price) if isinstance(price, str) else (price, None)
+        )
+        self._parts = Parts(
+            timeline=timeline,
+            recorder=recorder,
+            totals=Totals(KeepPolicy(every=self.config.step_span_every), has_device=has_device),
+            quality=QualityBook(),
+            values=DeviceValues(self.clock),
+            state=state,
+        )
+        self._iteration = IterationScope(recorder, self._parts.values)
+        launch_key = f"{placement.launch_key or uuid.uuid4().hex}#{ordinal}"
+        self._session = Session(
+            self.config, self._parts, self.clock, launch_key, self._given_exporters
+        )
+        state.run = state.run.model_copy(update={"id": self._session.proposed_run_id})
+        context.update(
+            run_id=state.run.id, rank=rank.rank, host_name=rank.host_name, job_id=rank.job_id
+        )
+        context_sources["step"] = lambda: recorder.counters.iterations
+
+    def finish(
+        self,
+        outcome: Outcome | str | None = None,
+        *,
+        error: BaseException | None = None,
+        exit_code: int | None = None,
+    ) -> RankRecord | None:
+        """End the attempt and return this rank's record; a second call returns the same record and does nothing.
+
+        Takes up to ``flush_timeout_s`` plus one second when a back-end or the run folder does not
+        answer.
+
+        Args:
+            outcome: How the attempt ended; ``completed`` unless an error says otherwise.
+            error: What ended it, if anything.
+            exit_code: The exit code the process will have, where it is known.
+        """
+        if not self.is_active or self._parts is None or self._session is None:
+            return self._record
+        self.is_active = False
+        for watch in reversed(self._watches):
+            faults.call("run.unwatch", watch.remove)
+        self._watches.clear()
+        timeline, state = self._parts.timeline, self._parts.state
+        timeline.unwind(0)
+        timeline.rebase(Phase.SHUTDOWN)
+        state.outcome = Outcome(outcome) if outcome is not None else _outcome_of(error)
+        state.error_type = None if error is None else type(error).__name__
+        state.exit_code = exit_code
+        self._session.close()
+        timeline.rebase(Phase.IDLE)
+        lifetime.unregister(self)
+        snapshot = self._session.snapshot
+        self._record = None if snapshot is None else snapshot.record
+        if self.config.summary and state.rank.rank == 0:
+            faults.call("run.summary", self._session.print_summary)
+        return self._record
+
+    def close_at_exit(self) -> None:
+        """End the attempt because the interpreter is about to exit."""
+        error = getattr(sys, "last_value", None)
+        self.finish(error=error, exit_code=1 if error is not None else 0)
+
+    def silence(self) -> None:
+        """Become inert in a forked child: the pipeline thread did not come along, and the parent goes on counting."""
+        self.is_active = False
+        self._is_off = True
+        self._watches.clear()
+        if self._session is not None:
+            self._session.silence()
+
+    def __enter__(self) -> Run:
+        return self.open()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.finish(error=error)
+
+    # A run holds threads and open files: its copies know the settings and nothing else.
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_inert_copy, (self.config,))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Run:
+        return _inert_copy(self.config)
+
+    # Facts.
+
+    @property
+    def id(self) -> str | None:
+        """Return the identity of the run; waits up to 5 s for the run folder where only that can tell. None before ``open``."""
+        if self._session is None:
+            return None
+        identity = self._session.wait_identity(_IDENTITY_WAIT_S)
+        return self._session.proposed_run_id if identity is None else identity.run_id
+
+    @property
+    def attempt(self) -> int | None:
+        """Return the number of the attempt, from 1; waits up to 5 s for the run folder to settle it. None before ``open``."""
+        if self._session is None:
+            return None
+        identity = self._session.wait_identity(_IDENTITY_WAIT_S)
+        return None if identity is None else identity.attempt
+
+    @property
+    def parts(self) -> Parts:
+        """Return the living parts, for doorways.
+
+        Raises:
+            ConfigError: If the run has never been opened.
+        """
+        if self._parts is None:
+            raise ConfigError(
+                "this run has not been opened; call costlens.start() or run.open() first"
+            )
+        return self._parts
+
+    # The loop.
+
+    def iteration(
+        self,
+        *,
+        tokens: Any = None,
+        slots: Any = None,
+        samples: int | None = None,
+        loss_tokens: Any = None,
+        micro_batches: int = 1,
+    ) -> IterationScope | InertScope:
+        """Return a context manager around one pass of the loop; training thread, about 4 µs.
+
+        Counts may be integers or zero-dimensional tensors; a tensor on a device is added up there
+        and read later, never waited for.
+
+        Args:
+            tokens: Non-padding tokens of the batch.
+            slots: Token positions of the batch, padding included.
+            samples: Samples of the batch.
+            loss_tokens: Tokens that the loss is computed on.
+            micro_batches: Forward and backward passes that this pass of the loop makes, >= 1.
+        """
+        if not self.is_active or self._iteration is None:
+            return INERT_SCOPE
+        return self._iteration.prepare(samples, slots, tokens, loss_tokens, micro_batches)
+
+    def phase(self, name: str) -> AbstractContextManager[Any]:
+        """Return a context manager that books the time of its block to a phase.
+
+        Args:
+            name: One of the phases, such as ``validation``, ``checkpoint``, ``transfer`` or
+                ``restore``.
+
+        Raises:
+            ConfigError: If there is no such phase.
+        """
+        if name not in NAMES:
+            raise ConfigError(f"there is no phase {name!r}; the phases are {', '.join(NAMES)}")
+        if not self.is_active or self._parts is None:
+            return INERT_SCOPE
+        return PhaseScope(self._parts.timeline, Phase[name.upper()])
+
+    def log(self, **metrics: Any) -> None:
+        """Take quality metrics: host numbers, or zero-dimensional tensors that are read after a device event.
+
+        Args:
+            **metrics: Values by name, such as ``loss``, ``val_loss``, ``grad_norm``,
+            ``learning_rate``; at most 16 names a run.
+        """
+        if not self.is_active or self._parts is None:
+            return
+        number = max(0, self._parts.recorder.counters.iterations - 1)
+        for name, value in metrics.items():
+            self._parts.values.add_metric(name, value, number)
+
+    def watch(self, model: Any, *optimizers: Any, loader: Any = None, scaler: Any = None) -> None:
+        """Time a model's forward and backward, count the steps of optimizers, and see a loader's waits, from hooks."""
+        ...
+
+    def batches(self, loader: Iterable[Any], *, device: Any = None) -> Iterable[Any]:
+        """Return the loader, watched."""
+        ...
+
+
+def start(
+    name: str | None = None,
+    *,
+    config: Config | None = None,
+    framework: str | None = None,
+    **settings: Any,
+) -> Run:
+    """Start a run in a plain torch loop and return it; ``with`` works too.
+
+    Calling it again with the same name while that run is open returns that run, so a notebook cell
+    can be run again; another name ends the open run and starts a new one.
+
+    Args:
+        name: Name of the run, for people.
+        config: Ready settings; ``settings`` override its fields.
+        framework: What drives the loop, where it is not torch itself.
+        **settings: Fields of :class:`Config`.
+
+    Raises:
+        ConfigError: If a setting is not usable.
+    """
+    resolved = resolve_config(config, name=name, **settings)
+    for open_run in lifetime.live():
+        if isinstance(open_run, Run) and open_run.is_started_here:
+            if open_run.config.name == resolved.name:
+                return open_run
+            log.info(
+                "costlens.run.replaced",
+                message=f"run {open_run.config.name!r} ends: another was started",
+            )
+            open_run.finish()
+    run = Run(resolved, framework=framework)
+    run.is_started_here = True
+    return run.open()
+
+
+def _rank_part(placement: Placement, *, num_gpus: int, device: str) -> RankPart:
+    return RankPart(
+        rank=placement.rank,
+        local_rank=placement.local_rank,
+        node_rank=placement.node_rank,
+        world_size=placement.world_size,
+        local_world_size=placement.local_world_size,
+        host_name=platform.node() or "unknown",
+        pid=os.getpid(),
+        job_id=placement.job_id,
+        device=device,
+        num_gpus=num_gpus,
+    )
+
+
+def _outcome_of(error: BaseException | None) -> Outcome:
+    if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
+        return Outcome.COMPLETED
+    return Outcome.INTERRUPTED if isinstance(error, KeyboardInterrupt) else Outcome.FAILED
+
+
+def _inert_copy(config: Config) -> Run:
+    run = Run(config)
+    run.silence()
+    return run
+
+
+def _own_version() -> str:
+    import costlens
+
+    return str(costlens.__version__)
+
+
+def _torch_version() -> str:
+    torch = sys.modules.get("torch")
+    return "" if torch is None else str(torch.__version__)
