@@ -1,0 +1,196 @@
+"""The ledger: all records of a run's ranks and attempts merged into the one that readers use.
+
+Pure and independent of the order of the records, so every reader of a run folder gets the same
+answer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from pydantic import ValidationError
+
+from costlens.account.attempts import close_lost, flag_clocks, group_attempts, summarize_attempt
+from costlens.account.cost import price_run
+from costlens.account.counts import merge_progress, steps_made
+from costlens.account.goodput import count_lost_steps
+from costlens.account.quality import merge_quality
+from costlens.account.throughput import merge_rates, merge_startup, merge_steps
+from costlens.core.clock import NS_PER_S
+from costlens.core.phases import NAMES
+from costlens.core.records import (
+    RANK_SCHEMA,
+    AttemptSummary,
+    CheckpointPart,
+    ExportHealth,
+    Outcome,
+    RankRecord,
+    RankSummary,
+    RunRecord,
+    TelemetryPart,
+)
+from costlens.errors import RecordError
+
+__all__ = ["merge", "parse_records"]
+
+
+def parse_records(documents: Iterable[Mapping[str, object]]) -> tuple[list[RankRecord], list[str]]:
+    """Return the readable records, and a line for each document that is not one.
+
+    Args:
+        documents: Decoded JSON of record files.
+    """
+    records, problems = [], []
+    for document in documents:
+        version = document.get("schema_version")
+        if version != RANK_SCHEMA:
+            problems.append(
+                f"a record of version {version!r} was skipped; this costlens reads {RANK_SCHEMA}"
+            )
+            continue
+        try:
+            records.append(RankRecord.model_validate(document))
+        except ValidationError as error:
+            place = ".".join(str(part) for part in error.errors()[0]["loc"])
+            problems.append(f"a record was skipped: {place} is missing or wrong")
+    return records, problems
+
+
+def merge(records: Sequence[RankRecord], problems: Iterable[str] = (), *, now: float) -> RunRecord:
+    """Return the merged record of a run.
+
+    Sums run over ranks and attempts; rates, step durations and start-up are those of the newest
+    attempt. Durations are what each rank measured on its own clock, so they never go back or mix
+    hosts.
+
+    Args:
+        records: Records of one run in any order, at least one.
+        problems: What could not be read, to be told along.
+        now: Unix time of the reader, against which a silent rank counts as lost.
+
+    Raises:
+        RecordError: If there is no record.
+    """
+    if not records:
+        raise RecordError("the run has no readable record yet")
+    chosen, notes = _choose(records)
+    closed = close_lost(chosen, now)
+    groups = group_attempts(closed)
+    everyone = [record for group in groups.values() for record in group]
+    attempts = [summarize_attempt(group) for group in groups.values()]
+    newest = groups[max(groups)]
+    lost_steps = count_lost_steps(attempts, steps_made(everyone))
+    time_s = _sum_time(everyone)
+    notes += _flag_missing(attempts) + _flag_sums(everyone) + flag_clocks(attempts, everyone, now)
+    return RunRecord(
+        run=newest[0].run,
+        attempts=attempts,
+        ranks=_summarize_ranks(everyone),
+        progress=merge_progress(everyone, lost_steps),
+        time_s=time_s,
+        rates=merge_rates(newest),
+        steps=merge_steps(record.steps for record in newest),
+        startup=merge_startup([record.startup for record in newest]),
+        cost=price_run(everyone, lost_steps, is_complete=not _flag_missing(attempts)),
+        checkpoints=CheckpointPart(time_s=time_s.get("checkpoint", 0.0)),
+        quality=merge_quality(groups),
+        telemetry=_merge_telemetry([record.telemetry for record in everyone]),
+        problems=sorted({*problems, *notes}),
+    )
+
+
+def _choose(records: Sequence[RankRecord]) -> tuple[list[RankRecord], list[str]]:
+    # The whole text breaks ties, so that the order of the records cannot.
+    ordered = sorted(
+        records, key=lambda r: (r.attempt.heartbeat_time, r.total_ns, r.model_dump_json())
+    )
+    newest = {(record.attempt.number, record.rank.rank): record for record in ordered}
+    twice = Counter((record.attempt.number, record.rank.rank) for record in records)
+    return list(newest.values()), [
+        f"attempt {attempt}, rank {rank} has {count} records; the newest counts"
+        for (attempt, rank), count in twice.items()
+        if count > 1
+    ]
+
+
+def _flag_missing(attempts: Sequence[AttemptSummary]) -> list[str]:
+    return [
+        f"attempt {attempt.number} has records of {attempt.num_ranks} of {attempt.world_size} "
+        "ranks; totals leave the others out"
+        for attempt in attempts
+        if attempt.num_ranks < attempt.world_size
+    ]
+
+
+def _flag_sums(records: Sequence[RankRecord]) -> list[str]:
+    return [
+        f"attempt {record.attempt.number}, rank {record.rank.rank}: the phases add up to "
+        f"{sum(record.time_ns.values())} ns, not to {record.total_ns} ns"
+        for record in records
+        if sum(record.time_ns.values()) != record.total_ns
+    ]
+
+
+def _sum_time(records: Sequence[RankRecord]) -> dict[str, float]:
+    sums: Counter[str] = Counter(dict.fromkeys(NAMES, 0))
+    for record in records:
+        sums.update(record.time_ns)
+    total_ns = sum(record.total_ns for record in records)
+    return {name: ns / NS_PER_S for name, ns in sums.items()} | {"total": total_ns / NS_PER_S}
+
+
+def _summarize_ranks(records: Sequence[RankRecord]) -> list[RankSummary]:
+    newest = {record.rank.rank: record for record in records}  # attempts come in order
+    return [_summarize_rank(newest[rank]) for rank in sorted(newest)]
+
+
+def _summarize_rank(record: RankRecord) -> RankSummary:
+    # A lost rank keeps its open phase: it is where it was last seen.
+    is_open = record.attempt.outcome in {Outcome.RUNNING, Outcome.LOST}
+    return RankSummary(
+        rank=record.rank.rank,
+        attempt=record.attempt.number,
+        host_name=record.rank.host_name,
+        device=record.rank.device,
+        outcome=record.attempt.outcome,
+        heartbeat_time=record.attempt.heartbeat_time,
+        time_s=_sum_time([record]),
+        progress=record.progress,
+        median_step_s=record.steps.median_s,
+        open_phase=record.open_phase if is_open else None,
+        open_phase_s=record.open_phase_s if is_open else None,
+    )
+
+
+def _merge_telemetry(parts: Sequence[TelemetryPart]) -> TelemetryPart:
+    faults: Counter[str] = Counter()
+    signals: dict[str, list[ExportHealth]] = {}
+    for part in parts:
+        faults.update(part.faults)
+        for signal, health in part.exports.items():
+            signals.setdefault(signal, []).append(health)
+    return TelemetryPart(
+        faults=dict(sorted(faults.items())),
+        rows_dropped=sum(part.rows_dropped for part in parts),
+        spans_dropped=sum(part.spans_dropped for part in parts),
+        quality_dropped=sum(part.quality_dropped for part in parts),
+        record_failures=sum(part.record_failures for part in parts),
+        overhead_s=sum(part.overhead_s for part in parts),
+        exports={signal: _merge_health(signals[signal]) for signal in sorted(signals)},
+        num_windows=sum(part.num_windows for part in parts),
+        num_segments=sum(part.num_segments for part in parts),
+        iterations_unresolved=sum(part.iterations_unresolved for part in parts),
+    )
+
+
+def _merge_health(parts: Sequence[ExportHealth]) -> ExportHealth:
+    # State and error of the rank that fares worst: a mean of states says nothing.
+    worst = max(parts, key=lambda part: (part.exports_failed, part.items_dropped))
+    return ExportHealth(
+        state=worst.state,
+        exports_ok=sum(part.exports_ok for part in parts),
+        exports_failed=sum(part.exports_failed for part in parts),
+        items_dropped=sum(part.items_dropped for part in parts),
+        last_error_type=worst.last_error_type,
+    )
