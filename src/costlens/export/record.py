@@ -1,0 +1,177 @@
+"""The record on disk: the exporter that keeps a rank's current, and the reader that merges all.
+
+The record is replaced at every heartbeat and never grows; windows that leave it stay in closed
+segments beside it. Nothing here raises: what could not be written is counted and tried again.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections import deque
+from collections.abc import Callable
+
+from costlens.account.ledger import merge, parse_records
+from costlens.core.clock import NS_PER_S, Clock
+from costlens.core.log import log
+from costlens.core.phases import NAMES
+from costlens.core.records import RankRecord, RunRecord, WindowPart
+from costlens.core.snapshot import Snapshot
+from costlens.errors import StorageError
+from costlens.storage.run_folder import MAX_RECORD_BYTES, RunFolder
+
+__all__ = ["RecordExporter", "make_window_part", "read_run"]
+
+WINDOWS_PER_SEGMENT = 60
+_MAX_PENDING = 10 * WINDOWS_PER_SEGMENT
+
+
+def make_window_part(snapshot: Snapshot) -> WindowPart:
+    """Return the window of a snapshot as it stands in records and segments."""
+    window, anchor = snapshot.window, snapshot.anchor
+    mean_ns = window.step_sum_ns / window.num_iterations if window.num_iterations else None
+    return WindowPart(
+        index=window.index,
+        start_time=anchor.to_wall_ns(window.start_ns) / NS_PER_S,
+        end_time=anchor.to_wall_ns(window.end_ns) / NS_PER_S,
+        phase_ns={name: ns for name, ns in zip(NAMES, window.phase_ns, strict=True) if ns},
+        counts=window.counts,
+        num_iterations=window.num_iterations,
+        step_mean_s=None if mean_ns is None else mean_ns / NS_PER_S,
+        step_max_s=window.step_max_ns / NS_PER_S if window.num_iterations else None,
+        quality={
+            name: seen.last
+            for name, seen in snapshot.quality.window.items()
+            if seen.last is not None
+        },
+    )
+
+
+class RecordExporter:
+    """Writes a rank's record at every heartbeat and its windows in closed segments.
+
+    Pipeline thread; one small write a window and one more every 60 windows. In memory are the
+    newest 60 windows and those that no segment holds yet, at most 600: older ones are dropped and
+    counted as failures.
+
+    Args:
+        find_folder: Returns the run's folder, or None while its identity is not settled.
+        clock: Monotonic nanoseconds, the clock of the deadline in ``finish``.
+    """
+
+    name = "record"
+
+    def __init__(
+        self, find_folder: Callable[[], RunFolder | None], clock: Clock = time.perf_counter_ns
+    ) -> None:
+        self.num_failures = 0
+        self.num_segments = 0
+        self._find_folder = find_folder
+        self._clock = clock
+        self._newest: deque[WindowPart] = deque(maxlen=WINDOWS_PER_SEGMENT)
+        self._pending: deque[bytes] = deque()
+        self._next_segment = 0
+        self._unwritten: Snapshot | None = None
+        self._is_failing = False
+
+    def start(self, snapshot: Snapshot) -> None:
+        """Write the record before the first window, so that the run is visible at once."""
+        self._write(snapshot)
+
+    def export(self, snapshot: Snapshot) -> None:
+        """Keep the closed window and replace the record; the last one leaves nothing behind."""
+        part = make_window_part(snapshot)
+        self._newest.append(part)
+        self._pending.append(part.model_dump_json(exclude_defaults=True).encode())
+        if len(self._pending) > _MAX_PENDING:
+            self._pending.popleft()
+            self.num_failures += 1
+        self._write(snapshot)
+
+    def finish(self, deadline_ns: int) -> None:
+        """Try once more what the last heartbeat could not write, unless time is up."""
+        if self._unwritten is not None and self._clock() < deadline_ns:
+            self._write(self._unwritten)
+
+    def _write(self, snapshot: Snapshot) -> None:
+        record = snapshot.record
+        attempt, rank = record.attempt.number, record.rank.rank
+        is_closed = self._try(lambda folder: self._close_segments(folder, attempt, rank, snapshot))
+        is_written = self._try(
+            lambda folder: folder.write_record(attempt, rank, self._encode(record))
+        )
+        self._unwritten = None if is_closed and is_written else snapshot
+        if self._is_failing and self._unwritten is None:
+            log.info("costlens.record.recovered", message="the record is written again")
+            self._is_failing = False
+
+    def _try(self, write: Callable[[RunFolder], None]) -> bool:
+        try:
+            folder = self._find_folder()
+            if folder is None:
+                raise StorageError("the run has no folder: its identity could not be settled")
+            write(folder)
+        except OSError as error:
+            self._note_failure(error)
+            return False
+        return True
+
+    def _close_segments(
+        self, folder: RunFolder, attempt: int, rank: int, snapshot: Snapshot
+    ) -> None:
+        while len(self._pending) >= WINDOWS_PER_SEGMENT or (snapshot.is_last and self._pending):
+            lines = list(self._pending)[:WINDOWS_PER_SEGMENT]
+            try:
+                folder.append_segment(attempt, rank, self._next_segment, lines)
+            except StorageError as error:
+                if error.errno == errno.EEXIST:
+                    self._next_segment += 1  # taken by an earlier life of this rank
+                raise
+            self._next_segment += 1
+            self.num_segments += 1
+            for _ in lines:
+                self._pending.popleft()
+
+    def _encode(self, record: RankRecord) -> bytes:
+        telemetry = record.telemetry.model_copy(
+            update={"num_segments": self.num_segments, "record_failures": self.num_failures}
+        )
+        windows = list(self._newest)
+        while True:
+            update = {"windows": windows, "telemetry": telemetry}
+            data = record.model_copy(update=update).model_dump_json(exclude_none=True).encode()
+            if len(data) <= MAX_RECORD_BYTES or not windows:
+                return data
+            windows = windows[len(windows) // 2 + 1 :]  # they are in segments, too
+
+    def _note_failure(self, error: OSError) -> None:
+        self.num_failures += 1
+        if not self._is_failing:
+            log.warning(
+                "costlens.record.failed",
+                error_type=type(error).__name__,
+                message=f"{error}; training goes on, the next heartbeat tries again",
+            )
+        self._is_failing = True
+
+
+def read_run(folder: RunFolder, now: float) -> RunRecord:
+    """Return the merged record of the run in a folder.
+
+    Args:
+        folder: The run's folder.
+        now: Unix time of the reader, against which a silent rank counts as lost.
+
+    Raises:
+        StorageError: If the folder cannot be listed.
+        RecordError: If no record in it can be read.
+    """
+    documents, problems = folder.read_records()
+    records, more = parse_records(documents)
+    seen = {record.attempt.number for record in records}
+    silent = [
+        f"attempt {number} was launched and left no record"
+        for number in folder.attempts()
+        if number not in seen
+    ]
+    return merge(records, [*problems, *more, *silent], now=now)
