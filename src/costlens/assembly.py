@@ -6,11 +6,13 @@ constructor and ``open`` runs on the pipeline thread.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from costlens.account.throughput import rates
+from rich.console import Console
+
+from costlens.account.throughput import compute_rates
 from costlens.config import Config
 from costlens.core.clock import NS_PER_S, Clock
 from costlens.core.guard import faults
@@ -18,11 +20,13 @@ from costlens.core.log import context, log
 from costlens.core.pipeline import Pipeline
 from costlens.core.quality import Observation, QualityBook
 from costlens.core.recorder import Recorder
-from costlens.core.records import ExportHealth, RankRecord, TelemetryPart
+from costlens.core.records import ExportHealth, TelemetryPart
 from costlens.core.snapshot import Exporter, Snapshot
 from costlens.core.snapshot_builder import AttemptState, SnapshotBuilder
 from costlens.core.timeline import Timeline
 from costlens.core.window import Totals
+from costlens.export.console import render
+from costlens.export.record import RecordExporter, read_run
 from costlens.observe.device_values import DeviceValues
 from costlens.storage.identity import Identity, propose_run_id, settle_identity
 from costlens.storage.run_folder import RunFolder
@@ -72,7 +76,7 @@ class Session:
         self._given = exporters
         self._alarms: list[Observation] = []
         self._cpu_before_ns = 0
-        self._store = Store(_absolute(config.run_dir))
+        self._store = Store(config.run_dir)
         rank, run = parts.state.rank, parts.state.run
         self.proposed_run_id = propose_run_id(
             run_id=config.run_id,
@@ -88,7 +92,7 @@ class Session:
             parts.recorder,
             parts.totals,
             parts.quality,
-            rates=rates,
+            rates=compute_rates,
             telemetry=self._telemetry,
         )
         self._pipeline: Pipeline | None = None
@@ -142,6 +146,13 @@ class Session:
             )
         return is_done
 
+    def print_summary(self) -> None:
+        """Print the merged report of the run on standard error; calling thread, reads the run folder."""
+        folder = self._find_folder()
+        if folder is not None:
+            console = Console(stderr=True)
+            render(read_run(folder, now=time.time()), console)
+
     def silence(self) -> None:
         """Forget the pipeline: its thread did not survive the fork."""
         self._pipeline = None
@@ -150,9 +161,10 @@ class Session:
     # Pipeline thread from here on.
 
     def _make_exporters(self) -> list[Exporter]:
-        from costlens.export import make_exporters
+        return [RecordExporter(self._find_folder, self._clock)]
 
-        return make_exporters(self.config, lambda: self.identity)
+    def _find_folder(self) -> RunFolder | None:
+        return None if self.identity is None else self.identity.folder
 
     def _begin(self) -> None:
         if self.identity is None:
@@ -167,7 +179,7 @@ class Session:
         checkpoint_url = self.config.checkpoint_url
         self.identity = settle_identity(
             self._store,
-            Store(_absolute(checkpoint_url)) if checkpoint_url and not self.config.run_id else None,
+            Store(checkpoint_url) if checkpoint_url and not self.config.run_id else None,
             self.proposed_run_id,
             self._launch_key,
             rank=state.rank.rank,
@@ -233,9 +245,3 @@ class Session:
             num_segments=num_segments,
             iterations_unresolved=self.parts.totals.num_unresolved,
         )
-
-
-def _absolute(url: str) -> str:
-    # The working directory may change under a run (Hydra does that); a path is meant as it was when
-    # the run started.
-    return url if "://" in url else os.path.abspath(url)

@@ -1,0 +1,1 @@
+"""Measurements: what watching costs and how true it is."""

@@ -1,0 +1,54 @@
+"""Runs every case and prints the table: ``python -m benchmarks.planted_truth [--quick]``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from itertools import product
+
+from benchmarks.planted_truth.case import Case
+from benchmarks.planted_truth.plants import PHASE_OF, PLACES
+from benchmarks.planted_truth.table import NS_PER_MS, judge, run_case
+
+SPIN_NS = 20 * NS_PER_MS
+LOOPS = ("lightning", "manual", "plain")
+
+
+def main() -> int:
+    """Print one row a loop and place, over all workers and accumulations; return 1 if any is false."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="all places together only")
+    quick = parser.parse_args().quick
+    plans = [PLACES] if quick else [*((place,) for place in PLACES), PLACES]
+    worst: dict[tuple[str, str], tuple[float, int, float, float]] = {}
+    num_false = 0
+    for loop, num_workers, accumulation in product(LOOPS, (0, 2), (1, 4)):
+        case = Case(loop, num_workers, accumulation)
+        base = run_case(case, (), SPIN_NS)
+        for places in plans:
+            planted = run_case(case, places, SPIN_NS)
+            name = places[0] if len(places) == 1 else "all together"
+            for verdict in judge(base, planted):
+                if not verdict.is_true:
+                    num_false += 1
+                    print(f"FALSE {case}: {name}: {verdict}", file=sys.stderr)
+                share = abs(verdict.error_ns) / verdict.allowed_ns
+                row = (share, verdict.num, verdict.truth_ns / NS_PER_MS, verdict.error_ns / NS_PER_MS)
+                worst[loop, name] = max(worst.get((loop, name), row), row)
+            print(f"{case}: {name} done", file=sys.stderr)
+    print("| loop | planted | phase | plants | planted ms | worst error ms | of what is allowed |")
+    print("| --- | --- | --- | ---: | ---: | ---: | ---: |")
+    for (loop, name), (share, num, truth_ms, error_ms) in worst.items():
+        phase = PHASE_OF.get(name, "its own each")
+        print(f"| {loop} | {name} | {phase} | {num} | {truth_ms:.1f} | {error_ms:+.2f} | {share:.0%} |")
+    return 1 if num_false else 0
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as run_dir:
+        os.environ["COSTLENS_DIR"] = run_dir
+        os.environ["COSTLENS_LOG_LEVEL"] = "warning"
+        os.environ["COSTLENS_SUMMARY"] = "0"
+        raise SystemExit(main())
