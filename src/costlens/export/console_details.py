@@ -1,0 +1,109 @@
+"""The parts of the console report on what was reached, what it cost and how watching fared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.table import Table
+from rich.text import Text
+
+from costlens.core.records import ExportHealth, QualityPart, RunRecord
+from costlens.export.console_layout import Renderable, Row, join, lay_out, plural
+from costlens.export.figures import show_count, show_duration, show_money, show_share, show_value
+
+__all__ = ["describe_money", "describe_quality", "describe_telemetry"]
+
+
+def describe_quality(record: RunRecord) -> Iterable[Renderable]:
+    """Yield the quality metrics with their best values and what reaching them took."""
+    if not record.quality:
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("", overflow="fold")
+    for title in ("last", "best", "best after", "cost to best"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for name, part in record.quality.items():
+        table.add_row(Text(name), *_quality_cells(part, record.cost.currency))
+    yield table
+    for name, part in record.quality.items():
+        if part.num_nonfinite:
+            yield Text(
+                f"{name}: {plural(part.num_nonfinite, 'value')} not finite, the first at "
+                f"iteration {part.first_nonfinite_iteration}",
+                "red",
+            )
+
+
+def _quality_cells(part: QualityPart, currency: str | None) -> list[str]:
+    after_s, cost = part.best_after_s, part.cost_to_best
+    return [
+        show_value(part.last),
+        show_value(part.best),
+        "–" if after_s is None else show_duration(after_s),
+        "–" if cost is None else show_money(cost, currency),
+    ]
+
+
+def describe_money(record: RunRecord) -> Iterable[Renderable]:
+    """Yield what the run cost, or why that is unknown."""
+    cost = record.cost
+    rows: list[Row] = []
+    if cost.by_currency:
+        totals = [show_money(total, currency) for currency, total in cost.by_currency.items()]
+        rows.append(("total", " and ".join(totals)))
+    if cost.total is not None:
+        partial = "partial: a part of the run has no known price" if cost.is_partial else None
+        rate = (
+            f"{show_money(cost.rate_per_hour, cost.currency)} an hour"
+            if cost.rate_per_hour
+            else None
+        )
+        rows.append(("total", join(show_money(cost.total, cost.currency), rate, partial)))
+    noun = cost.token_basis or ""
+    ratios = {
+        f"1k {noun}": cost.per_1k_tokens,
+        f"million {noun}": cost.per_million_tokens,
+        f"million productive {noun}": cost.per_million_productive_tokens,
+    }
+    if cost.per_million_productive_tokens == cost.per_million_tokens:
+        ratios.pop(f"million productive {noun}")
+    rows += [
+        (f"per {unit}", show_money(money, cost.currency))
+        for unit, money in ratios.items()
+        if money is not None
+    ]
+    if cost.sources:
+        rows.append(("price from", " and ".join(cost.sources)))
+    if cost.unknown:
+        rows.append(("unknown", Text(cost.unknown, "yellow")))
+    yield lay_out(rows)
+
+
+def describe_telemetry(record: RunRecord) -> Iterable[Renderable]:
+    """Yield what watching took, sent and lost."""
+    seen, total_s = record.telemetry, record.time_s.get("total", 0.0)
+    share = f" ({show_share(seen.overhead_s / total_s)} of the time)" if total_s > 0 else ""
+    rows: list[Row] = [("own thread", f"{show_duration(seen.overhead_s)} of CPU time{share}")]
+    rows += [(signal, _health(health)) for signal, health in seen.exports.items()]
+    losses = {
+        "iterations not recorded in detail": seen.rows_dropped,
+        "spans dropped": seen.spans_dropped,
+        "quality names dropped": seen.quality_dropped,
+        "record writes failed": seen.record_failures,
+        "iterations without device time": seen.iterations_unresolved,
+    }
+    lost = [f"{show_count(count)} {what}" for what, count in losses.items() if count]
+    if lost:
+        rows.append(("lost", Text(join(*lost), "yellow")))
+    if seen.faults:
+        faults = [f"{place} {count}×" for place, count in seen.faults.items()]
+        rows.append(("own faults", Text(join(*faults), "red")))
+    yield lay_out(rows)
+
+
+def _health(health: ExportHealth) -> Text:
+    failed = f"{show_count(health.exports_failed)} failed" if health.exports_failed else None
+    dropped = f"{show_count(health.items_dropped)} dropped" if health.items_dropped else None
+    sent = f"{show_count(health.exports_ok)} sent"
+    text = join(health.state, sent, failed, dropped, health.last_error_type)
+    return Text(text, "yellow" if failed or dropped else "")

@@ -1,0 +1,80 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+import pytest
+
+from costlens.export.figures import (
+    show_bar,
+    show_count,
+    show_duration,
+    show_money,
+    show_rate,
+    show_share,
+    show_time,
+    show_value,
+)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0.0, "0 s"),
+        (4.2e-5, "42.0 µs"),
+        (0.0746, "74.6 ms"),
+        (0.9999, "1.00 s"),
+        (32.44, "32.4 s"),
+        (99.96, "1m 40s"),
+        (724.0, "12m 04s"),
+        (3599.9, "1h 00m"),
+        (11_520.0, "3h 12m"),
+        (450_000.0, "5d 05h"),
+    ],
+)
+def test_durations_choose_their_unit(seconds: float, shown: str) -> None:
+    """Three digits of the unit that fits, whatever the size."""
+    assert show_duration(seconds) == shown
+
+
+def test_counts_and_rates_are_readable() -> None:
+    """Thousands apart, then millions and billions; rates with three digits."""
+    shown = [show_count(n) for n in (0, 391_117, 25_900_000, 106_000_000_000)]
+    assert shown == ["0", "391,117", "25.9 million", "106 billion"]
+    assert [show_rate(rate) for rate in (0.0123, 7.36, 117.8, 14_393.2)] == [
+        "0.0123",
+        "7.36",
+        "118",
+        "14,393",
+    ]
+
+
+def test_tiny_is_not_nothing() -> None:
+    """A share or an amount that rounds to zero is still told apart from zero."""
+    assert [show_share(share) for share in (0.0, 0.0001, 0.484)] == ["0.0 %", "<0.1 %", "48.4 %"]
+    assert show_money("0.000001", decimals=4) == "<0.0001"
+    assert show_money("0.00", decimals=4) == "0.0000"
+
+
+def test_money_shows_cents_or_three_digits() -> None:
+    """Amounts are rounded for reading only: cents, and more where cents say nothing."""
+    amounts = ("4532.824512", "0.0111", "0.000000283", "0.00")
+    assert [show_money(amount) for amount in amounts] == [
+        "4,532.82",
+        "0.0111",
+        "0.000000283",
+        "0.00",
+    ]
+    assert show_money("5.00", "EUR") == "5.00 EUR"
+
+
+def test_values_times_and_bars() -> None:
+    """Unknown is a dash; times are in UTC; bars end within an eighth of a character."""
+    assert (show_value(None), show_value(2.31194)) == ("–", "2.312")
+    assert show_time(1_760_000_000.0) == "2025-10-09 08:53"
+    assert [show_bar(share, 4) for share in (0.0, 0.5, 0.53, 1.0, 7.0)] == [
+        "",
+        "██",
+        "██▏",
+        "████",
+        "████",
+    ]
