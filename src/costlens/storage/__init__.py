@@ -1,0 +1,43 @@
+"""Where runs and checkpoints are kept: the only room that knows fsspec.
+
+`store.Store` writes and reads whole objects under a local folder or a URL;
+`run_folder.RunFolder` lays one run out in it.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+__all__ = ["Backend"]
+
+
+class Backend(Protocol):
+    """What `Store` needs of a place to keep objects in; keys are relative, checked and use ``/``.
+
+    Every method may block on disk or network. Failures are the backend's own exceptions: `Store`
+    turns them into `StorageError`.
+    """
+
+    def put(self, key: str, data: bytes, *, durable: bool) -> None:
+        """Replace the object so that a reader sees the old bytes or the new ones, never a part."""
+
+    def create(self, key: str, data: bytes, *, durable: bool) -> bool:
+        """Return whether this call made the object; False leaves the existing one alone."""
+
+    def read(self, key: str) -> bytes | None:
+        """Return the bytes, or None where there is no such object."""
+
+    def read_many(self, keys: list[str]) -> dict[str, bytes | Exception]:
+        """Return bytes or the failure by key; absent objects are left out."""
+
+    def walk(self, prefix: str) -> list[str]:
+        """Return the keys of all objects at any depth under the folder `prefix`."""
+
+    def children(self, prefix: str) -> list[str]:
+        """Return the names directly under the folder `prefix`, those of folders ending in ``/``."""
+
+    def delete(self, key: str) -> None:
+        """Remove the object; an absent one is fine."""
+
+    def remove_temporaries(self, prefix: str, older_than_s: float) -> int:
+        """Return how many files, left directly in `prefix` by killed writers, were removed."""

@@ -1,0 +1,206 @@
+"""A local or mounted folder as a store, by plain system calls.
+
+fsspec is not used here: its local file system writes in place and looks before it creates, so a
+reader may meet half a file and two ranks may both win. Every object is written to a temporary
+beside its place first and published whole.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+__all__ = ["LocalBackend"]
+
+_TEMPORARY = ".costlens-"
+_TEMPORARY_END = ".tmp"
+_ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+# What file systems without hard links answer: FAT, SMB shares, FUSE mounts of object stores.
+_NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+_READ_TRIES = 3
+
+
+class LocalBackend:
+    """Objects as files under one folder.
+
+    A folder that vanishes while a run goes on is made again by the next write: the run keeps
+    what it still knows rather than stopping to write.
+
+    Args:
+        root: Absolute path; made on the first write.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def put(self, key: str, data: bytes, *, durable: bool) -> None:
+        """Replace the file by one rename; `durable` also waits for the disk (fsync)."""
+        final = self._path(key)
+        with _temporary(final, data, durable=durable) as temporary:
+            temporary.replace(final)
+        if durable:
+            _sync_folder(final.parent)
+
+    def create(self, key: str, data: bytes, *, durable: bool) -> bool:
+        """Return whether this call made the file; exclusive over processes and NFS clients."""
+        final = self._path(key)
+        with _temporary(final, data, durable=durable) as temporary:
+            created = _publish_new(temporary, final)
+        if durable and created:
+            _sync_folder(final.parent)
+        return created
+
+    def read(self, key: str) -> bytes | None:
+        """Return the bytes, or None; a folder is not an object."""
+        for last_try in (False,) * (_READ_TRIES - 1) + (True,):
+            try:
+                return self._path(key).read_bytes()
+            except _ABSENT:
+                return None
+            except OSError as error:
+                # NFS: the file was replaced by another host between open and read.
+                if last_try or error.errno != errno.ESTALE:
+                    raise
+        return None
+
+    def read_many(self, keys: list[str]) -> dict[str, bytes | Exception]:
+        """Return bytes or the failure by key, read one after the other."""
+        found: dict[str, bytes | Exception] = {}
+        for key in keys:
+            try:
+                data = self.read(key)
+            except OSError as error:
+                found[key] = error
+            else:
+                if data is not None:
+                    found[key] = data
+        return found
+
+    def walk(self, prefix: str) -> list[str]:
+        """Return the keys of all files at any depth; symbolic links to folders are not followed."""
+        found, folders = [], [prefix]
+        while folders:
+            folder = folders.pop()
+            for entry in _entries(self._path(folder)):
+                key = f"{folder}/{entry.name}" if folder else entry.name
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(key)
+                elif entry.is_file() and not _is_temporary(entry.name):
+                    found.append(key)
+        return found
+
+    def children(self, prefix: str) -> list[str]:
+        """Return the names directly under the folder, those of folders ending in ``/``."""
+        return [
+            f"{entry.name}/" if entry.is_dir() else entry.name
+            for entry in _entries(self._path(prefix))
+            if not _is_temporary(entry.name)
+        ]
+
+    def delete(self, key: str) -> None:
+        """Remove the file if there is one; its folder stays."""
+        with suppress(*_ABSENT):
+            self._path(key).unlink()
+
+    def remove_temporaries(self, prefix: str, older_than_s: float) -> int:
+        """Return how many temporaries of killed writers were removed from this one folder."""
+        folder, num_removed = self._path(prefix), 0
+        left = [entry for entry in _entries(folder) if _is_temporary(entry.name)]
+        if not left:
+            return 0
+        # The file system's own clock: a file server's may differ from this host's.
+        with _temporary(folder / "now", b"", durable=False) as fresh:
+            now_s = fresh.stat().st_mtime
+        for entry in left:
+            with suppress(FileNotFoundError):  # another rank may be sweeping, too
+                if now_s - entry.stat().st_mtime > older_than_s:
+                    Path(entry).unlink()
+                    num_removed += 1
+        return num_removed
+
+    def _path(self, key: str) -> Path:
+        return self._root.joinpath(*key.split("/"))
+
+
+@contextmanager
+def _temporary(final: Path, data: bytes, *, durable: bool) -> Iterator[Path]:
+    """Yield the path of a complete file beside `final`; whatever is left of it goes away."""
+    path = final.with_name(f"{_TEMPORARY}{secrets.token_hex(8)}{_TEMPORARY_END}")
+    try:
+        with os.fdopen(_open_new(path), "wb") as file:
+            file.write(data)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        yield path
+    finally:
+        with suppress(OSError):  # renamed away, or the disk that fails is already being reported
+            path.unlink()
+
+
+def _open_new(path: Path) -> int:
+    # 0o666 lets the umask decide, so that others may read a run where the user's files allow it;
+    # tempfile would make every record private to the account that trained.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    try:
+        return os.open(path, flags, 0o666)
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(path, flags, 0o666)
+
+
+def _publish_new(temporary: Path, final: Path) -> bool:
+    """Return whether `final` was made from `temporary`: a hard link never overwrites."""
+    try:
+        final.hardlink_to(temporary)
+    except FileExistsError:
+        # NFS may lose the answer to a link that worked and meet it again on its own retry.
+        return temporary.stat().st_nlink > 1
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        return _publish_over_placeholder(temporary, final)
+    return True
+
+
+def _publish_over_placeholder(temporary: Path, final: Path) -> bool:
+    """Return whether an empty `final` could be made and was then replaced by `temporary`.
+
+    Readers see nothing, an empty file or the whole one; a kill in between leaves it empty.
+    """
+    try:
+        os.close(os.open(final, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+    except FileExistsError:
+        return False
+    try:
+        temporary.replace(final)
+    except OSError:
+        final.unlink()
+        raise
+    return True
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename survive a power cut, where the system lets folders be synced (not Windows)."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return [*entries]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _is_temporary(name: str) -> bool:
+    return name.startswith(_TEMPORARY) and name.endswith(_TEMPORARY_END)

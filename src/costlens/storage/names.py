@@ -1,0 +1,70 @@
+"""Makes names from outside fit to be one part of a path, and run ids out of them.
+
+Run names and ids come from arguments, variables, schedulers and files; everything that becomes a
+part of a key passes here first. Pure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+import unicodedata
+
+__all__ = ["new_run_id", "safe_name"]
+
+_MAX_BYTES = 120  # file systems allow 255 bytes a part; a path of several has to fit as well
+_HASH_CHARS = 8
+_STAMP_BYTES = len("-yyyymmdd-hhmmss-ffff")
+# What Windows takes for devices, whatever follows a dot; and the word for the newest run.
+_RESERVED = re.compile(r"(?i:(con|prn|aux|nul|com\d|lpt\d)(\.|$))|latest$")
+
+
+def safe_name(text: str) -> str:
+    """Return `text` where it can be one part of a path, else a form of it that can.
+
+    Letters and digits of any script, ``.``, ``_`` and ``-`` stay; a changed name ends in a short
+    hash of the original, so that two names do not become one. Always the same for the same text,
+    and ``safe_name(safe_name(x)) == safe_name(x)``.
+
+    Args:
+        text: Any text, hostile or empty.
+
+    Returns:
+        1 to 120 bytes of UTF-8; never a path, a hidden file, a Windows device, or ``latest``.
+    """
+    return _safe_name(text, _MAX_BYTES)
+
+
+def new_run_id(name: str, wall_ns: int, entropy: str) -> str:
+    """Return ``<name>-<yyyymmdd-hhmmss>-<4 hex>``, which `safe_name` leaves as it is.
+
+    Args:
+        name: The run's name, made safe and short enough here.
+        wall_ns: Unix time in nanoseconds; shown in UTC.
+        entropy: Any text that tells runs of the same name and second apart; only a hash is shown.
+    """
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(wall_ns // 1_000_000_000))
+    return f"{_safe_name(name, _MAX_BYTES - _STAMP_BYTES)}-{stamp}-{_digest(entropy)[:4]}"
+
+
+def _safe_name(text: str, max_bytes: int) -> str:
+    # One form for letters that can be written in two ways: macOS stores them decomposed.
+    kept = "".join(c if _is_kept(c) else "-" for c in unicodedata.normalize("NFC", text))
+    kept = kept.strip(".-")  # hidden files, options of a command line, a dot Windows drops
+    if _RESERVED.match(kept):
+        kept = f"run-{kept}"
+    if kept == text and kept and len(kept.encode()) <= max_bytes:
+        return kept
+    room = max_bytes - 1 - _HASH_CHARS
+    stem = kept.encode()[:room].decode("utf-8", "ignore").strip(".-")
+    return f"{stem or 'run'}-{_digest(text)[:_HASH_CHARS]}"
+
+
+def _is_kept(character: str) -> bool:
+    # Letters, their marks, and numbers: categories L, M and N.
+    return character in "._-" or unicodedata.category(character)[0] in "LMN"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

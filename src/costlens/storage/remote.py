@@ -1,0 +1,184 @@
+"""Any other store through fsspec: S3, GCS, Azure, memory.
+
+Built by `Store` on first use, in the process that uses it. Only whole-object calls are made: on
+every object store that was measured, an exception inside `open("wb")` publishes half an object.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import MutableMapping
+from glob import has_magic
+from typing import Protocol, cast
+
+__all__ = ["RemoteBackend"]
+
+_ABSENT = (FileNotFoundError, IsADirectoryError)
+
+
+class _FileSystem(Protocol):
+    """The part of fsspec's file systems that is used here."""
+
+    store: MutableMapping[str, object]  # of the memory file system only
+
+    def pipe_file(self, path: str, value: bytes, **options: str) -> object: ...
+    def cat_file(self, path: str) -> bytes: ...
+    def cat(self, path: list[str], *, on_error: str) -> dict[str, bytes | Exception]: ...
+    def find(self, path: str) -> list[str]: ...
+    def ls(self, path: str, *, detail: bool) -> list[dict[str, object]]: ...
+    def rm_file(self, path: str) -> object: ...
+
+
+class RemoteBackend:
+    """Objects under one URL.
+
+    Raises whatever the plug-in raises; imports fsspec and the plug-in when built.
+
+    Args:
+        url: An fsspec URL without chaining.
+    """
+
+    def __init__(self, url: str) -> None:
+        import fsspec
+
+        # A private instance without a listing cache: the shared ones of s3fs and gcsfs do not see
+        # what another process wrote since they last looked.
+        fs, root = fsspec.url_to_fs(url, use_listings_cache=False, skip_instance_cache=True)
+        self._fs = cast("_FileSystem", fs)
+        self._root = str(root).rstrip("/")
+        self._publishes_whole = _publishes_whole(fs)
+        self._refuses_second: bool | None = None
+
+    def put(self, key: str, data: bytes, *, durable: bool) -> None:
+        """Replace the object in one request; object stores are always durable."""
+        self._check_publishes_whole()
+        self._fs.pipe_file(self._path(key), data)
+
+    def create(self, key: str, data: bytes, *, durable: bool) -> bool:
+        """Return whether this call made the object; the store itself refuses the second one."""
+        self._check_publishes_whole()
+        path = self._path(key)
+        if _is_memory(self._fs):
+            return _create_in_memory(self._fs, path, data)
+        try:
+            self._fs.pipe_file(path, data, mode="create")
+        except FileExistsError:
+            return False
+        except OSError:
+            # Some S3-compatible servers answer with a bare 412 or 409, which s3fs cannot name.
+            if self.read(key) is None:
+                raise
+            return False
+        if self._refuses_second is None:
+            self._refuses_second = self._refuses(path, data)
+        if not self._refuses_second:
+            raise OSError(
+                errno.ENOTSUP,
+                "this store overwrote an object that it was asked to create only if absent, so two "
+                "launches could take the same number; it needs conditional writes (If-None-Match)",
+            )
+        return True
+
+    def read(self, key: str) -> bytes | None:
+        """Return the bytes, or None."""
+        try:
+            return self._fs.cat_file(self._path(key))
+        except _ABSENT:
+            return None
+
+    def read_many(self, keys: list[str]) -> dict[str, bytes | Exception]:
+        """Return bytes or the failure by key; requests run side by side where the plug-in can."""
+        if not keys:
+            return {}
+        if has_magic(self._root):  # `cat` would take the root for a pattern
+            each = {key: self.read(key) for key in keys}
+            return {key: data for key, data in each.items() if data is not None}
+        by_path = self._fs.cat([self._path(key) for key in keys], on_error="return")
+        answers = {key: by_path[self._path(key)] for key in keys if self._path(key) in by_path}
+        return {key: data for key, data in answers.items() if not isinstance(data, _ABSENT)}
+
+    def walk(self, prefix: str) -> list[str]:
+        """Return the keys of all objects at any depth; one request a thousand objects on S3."""
+        try:
+            paths = self._fs.find(self._path(prefix))
+        except FileNotFoundError:
+            return []
+        keys = (path.removeprefix(self._root).lstrip("/") for path in paths)
+        return [key for key in keys if key not in {"", prefix} and not key.endswith("/")]
+
+    def children(self, prefix: str) -> list[str]:
+        """Return the names directly under the folder, those of folders ending in ``/``."""
+        folder = self._path(prefix)
+        try:
+            entries = self._fs.ls(folder, detail=True)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        found = []
+        for entry in entries:
+            path = str(entry["name"]).rstrip("/")
+            if path != folder:  # S3 lists the marker object of an empty folder, or the file itself
+                name = path.rsplit("/", 1)[-1]
+                found.append(f"{name}/" if entry["type"] == "directory" else name)
+        return found
+
+    def delete(self, key: str) -> None:
+        """Remove the object if there is one."""
+        try:
+            self._fs.rm_file(self._path(key))
+        except _ABSENT:
+            return
+
+    def remove_temporaries(self, prefix: str, older_than_s: float) -> int:
+        """Return 0: whole-object writes leave nothing behind."""
+        return 0
+
+    def _path(self, key: str) -> str:
+        return f"{self._root}/{key}" if key else self._root
+
+    def _check_publishes_whole(self) -> None:
+        if not self._publishes_whole:
+            raise OSError(
+                errno.ENOTSUP,
+                "this file system writes in place, so readers could meet half an object; "
+                "use a local folder, S3, GCS or Azure",
+            )
+
+    def _refuses(self, path: str, data: bytes) -> bool:
+        """Return whether the store refuses to create the same object again (asked once)."""
+        try:
+            self._fs.pipe_file(path, data, mode="create")
+        except OSError:
+            return True
+        return False
+
+
+def _publishes_whole(fs: object) -> bool:
+    """Return whether the plug-in has a whole-object write of its own.
+
+    fsspec's inherited one (SFTP, FTP, SMB, HDFS) opens the file for writing in place, and only
+    looks whether it exists before it creates.
+    """
+    from fsspec.asyn import AsyncFileSystem
+    from fsspec.spec import AbstractFileSystem
+
+    # An asynchronous plug-in overrides the underscored one; the public one is made from it.
+    name, base = (
+        ("_pipe_file", AsyncFileSystem)
+        if isinstance(fs, AsyncFileSystem)
+        else ("pipe_file", AbstractFileSystem)
+    )
+    return getattr(type(fs), name) is not getattr(base, name)
+
+
+def _is_memory(fs: object) -> bool:
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    return isinstance(fs, MemoryFileSystem)
+
+
+def _create_in_memory(fs: _FileSystem, path: str, data: bytes) -> bool:
+    """Return whether the object is now this one; fsspec's own way lets two threads both win."""
+    from fsspec.implementations.memory import MemoryFile
+
+    file = MemoryFile(fs, path, data)
+    return fs.store.setdefault(path, file) is file

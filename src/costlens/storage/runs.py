@@ -1,0 +1,102 @@
+"""Which runs a store holds, and the one a user means.
+
+Used by the command line and the readers, never by a run that trains.
+"""
+
+from __future__ import annotations
+
+import calendar
+import difflib
+import re
+import time
+
+from costlens.errors import RunNotFoundError
+from costlens.storage.names import safe_name
+from costlens.storage.run_folder import RunFolder
+from costlens.storage.store import Store
+
+__all__ = ["LATEST", "find_run", "list_runs"]
+
+LATEST = "latest"
+_STAMP = re.compile(r"-(\d{8}-\d{6})-[0-9a-f]{4}$")
+_MAX_SHOWN = 10
+
+
+def list_runs(store: Store) -> list[str]:
+    """Return the sorted ids of the runs in `store`: the folders that hold a claimed attempt.
+
+    One listing, and one more a folder.
+
+    Raises:
+        StorageError: If the store cannot be listed.
+    """
+    return [run_id for run_id in _folders(store) if RunFolder(store, run_id).attempts()]
+
+
+def find_run(store: Store, text: str) -> str:
+    """Return the id of the run that `text` names.
+
+    In this order: the exact id, the beginning of one id, a part of one id, or ``latest``, the run
+    launched last. A run's name finds it whatever had to be changed to make it safe as a path.
+
+    Raises:
+        RunNotFoundError: If no run or more than one fits; lists those that do, or the nearest.
+        StorageError: If the store cannot be listed.
+    """
+    if text == LATEST:
+        runs = list_runs(store)
+        if not runs:
+            raise _not_found(store, text, runs)
+        return max(runs, key=lambda run_id: (_launched_ns(store, run_id), run_id))
+    safe = safe_name(text)
+    if RunFolder(store, safe).attempts():
+        return safe
+    runs = list_runs(store)
+    for fits in (str.startswith, str.__contains__):
+        matches = [run_id for run_id in runs if text and (fits(run_id, text) or fits(run_id, safe))]
+        if len(matches) > 1:
+            raise RunNotFoundError(
+                f"{text!r} fits {len(matches)} runs in {store.shown_url}: {_shown(matches)}; "
+                "write more of the id"
+            )
+        if matches:
+            return matches[0]
+    raise _not_found(store, text, runs)
+
+
+def _not_found(store: Store, text: str, runs: list[str]) -> RunNotFoundError:
+    if not runs:
+        return RunNotFoundError(
+            f"no run {text!r}: there are no runs in {store.shown_url}; train with costlens first, "
+            "or set COSTLENS_DIR to the folder that the run used"
+        )
+    nearest = difflib.get_close_matches(text, runs, n=_MAX_SHOWN, cutoff=0.4)
+    found = f"the nearest are {_shown(nearest)}" if nearest else f"it holds {_shown(runs)}"
+    return RunNotFoundError(f"no run {text!r} in {store.shown_url}: {found}")
+
+
+def _shown(runs: list[str]) -> str:
+    more = f" and {len(runs) - _MAX_SHOWN} more" if len(runs) > _MAX_SHOWN else ""
+    return ", ".join(runs[:_MAX_SHOWN]) + more
+
+
+def _folders(store: Store) -> list[str]:
+    names = (name[:-1] for name in store.children() if name.endswith("/"))
+    return [name for name in names if safe_name(name) == name]
+
+
+def _launched_ns(store: Store, run_id: str) -> int:
+    """Return when the run was launched last, from its claims, else from its id, else 0."""
+    claims, _ = RunFolder(store, run_id).read_claims()
+    launches = [claim.get("wall_ns") for claim in claims.values()]
+    return max([_stamped_ns(run_id), *(at for at in launches if isinstance(at, int))])
+
+
+def _stamped_ns(run_id: str) -> int:
+    stamp = _STAMP.search(run_id)
+    if stamp is None:
+        return 0
+    try:
+        return calendar.timegm(time.strptime(stamp[1], "%Y%m%d-%H%M%S")) * 1_000_000_000
+    except ValueError:  # digits that are no date
+        return 0
