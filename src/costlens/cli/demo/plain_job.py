@@ -1,0 +1,94 @@
+"""The demo's training as a plain torch loop, watched by a run.
+
+Every line that speaks to the run is one that a user would write; without those lines it is an
+ordinary loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from itertools import chain, islice, repeat
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from costlens.cli.demo.recipe import (
+    ACCUMULATION,
+    GRADIENT_CLIP,
+    MAX_STEPS,
+    Batch,
+    Losses,
+    batch_loss,
+    build_loaders,
+    build_model,
+    build_optimizer,
+    single_thread,
+    summarise,
+    validation_interval_steps,
+)
+
+__all__ = ["WatchedRun", "train"]
+
+
+class WatchedRun(Protocol):
+    """What the loop asks of a run; `costlens.Run` has it."""
+
+    def watch(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> object:
+        """Time forward, backward and optimizer by hooks, and count steps."""
+
+    def batches(self, loader: Iterable[Batch]) -> Iterable[Batch]:
+        """Return `loader` with its waits timed; iterable again and again."""
+
+    def iteration(
+        self, *, tokens: int | Tensor, slots: int, samples: int
+    ) -> AbstractContextManager[object]:
+        """Bracket one micro-batch."""
+
+    def phase(self, name: str) -> AbstractContextManager[object]:
+        """Bracket time that belongs to the phase `name`."""
+
+
+@single_thread()
+def train(run: WatchedRun, seed: int = 0, *, max_steps: int = MAX_STEPS) -> Losses:
+    """Return the losses after training a fresh model, watched by `run`.
+
+    Repeatable: on one machine the same arguments give the same losses bit for bit, and the same as
+    `lightning_job.train`.
+
+    Args:
+        run: A started run; the caller finishes it.
+        seed: Decides initial weights and batch order.
+        max_steps: Optimizer steps, >= 1, of two micro-batches each.
+    """
+    model = build_model(seed)
+    optimizer = build_optimizer(model)
+    train_loader, validation_loader = build_loaders(seed, model.shape.block_size)
+    run.watch(model, optimizer)
+    validate_every = validation_interval_steps(max_steps) * ACCUMULATION
+    losses: list[Tensor] = []
+    validation_loss = float("nan")
+    endless = chain.from_iterable(repeat(run.batches(train_loader)))
+    for number, batch in enumerate(islice(endless, max_steps * ACCUMULATION), start=1):
+        mask = batch["attention_mask"]
+        with run.iteration(tokens=mask.sum(), slots=mask.numel(), samples=len(mask)):
+            loss = batch_loss(model, batch)
+            (loss / ACCUMULATION).backward()  # type: ignore[no-untyped-call]
+            losses.append(loss.detach())
+            if number % ACCUMULATION == 0:
+                torch.nn.utils.clip_grad_norm_(model.parameters(), GRADIENT_CLIP)
+                optimizer.step()
+                optimizer.zero_grad()
+        if number % validate_every == 0:
+            with run.phase("validation"):
+                validation_loss = _validate(model, validation_loader)
+    return summarise(losses, validation_loss)
+
+
+def _validate(model: torch.nn.Module, loader: Iterable[Batch]) -> float:
+    model.eval()
+    with torch.inference_mode():
+        losses = [batch_loss(model, batch) for batch in loader]
+    model.train()
+    return torch.stack(losses).mean().item()
