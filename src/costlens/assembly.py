@@ -183,7 +183,11 @@ class Session:
             self.proposed_run_id,
             self._launch_key,
             rank=state.rank.rank,
-            process={"host_name": state.rank.host_name, "pid": state.rank.pid},
+            process={
+                "host_name": state.rank.host_name,
+                "pid": state.rank.pid,
+                "wall_ns": state.anchor.wall_ns,
+            },
         )
         state.run = state.run.model_copy(update={"id": self.identity.run_id})
         state.number = self.identity.attempt
@@ -232,7 +236,7 @@ class Session:
             num_failures += getattr(exporter, "num_failures", 0)
             num_segments += getattr(exporter, "num_segments", 0)
             num_spans += getattr(exporter, "num_spans_dropped", 0)
-        cpu_ns = self._cpu_before_ns + (self._pipeline.cpu_ns if self._pipeline else 0)
+        cpu_ns = self._cpu_before_ns + time.thread_time_ns()
         return TelemetryPart(
             faults=dict(faults.counts),
             rows_dropped=self.parts.recorder.num_dropped,

@@ -37,8 +37,13 @@ class Identity:
 
 
 def propose_run_id(
-    *, run_id: str | None, job_id: str | None, name: str, launch_key: str, shared: bool, wall_ns:
-    int
+    *,
+    run_id: str | None,
+    job_id: str | None,
+    name: str,
+    launch_key: str,
+    shared: bool,
+    wall_ns: int,
 ) -> str:
     """Return the id a run gets unless its checkpoint URL says otherwise.
 
@@ -94,7 +99,7 @@ def settle_identity(
         # another process already, it is a new launch. Every rank finds that out alone and arrives
         # at the same next key.
         key = hash_key(launch_key if launch == 0 else f"{launch_key}#{launch}")
-        attempt = folder.claim_attempt(key, {})
+        attempt = folder.claim_attempt(key, dict(process))
         earlier = folder.read_record(attempt, rank)
         if earlier is None or _is_same_process(earlier, process):
             break
