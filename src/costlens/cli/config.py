@@ -1,0 +1,66 @@
+"""``costlens config``: every setting as it would apply here, and where it came from."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from costlens.cli.options import Directory, JsonFlag, load_config, make_console, print_json
+
+if TYPE_CHECKING:
+    from costlens.config import Config
+
+__all__ = ["config"]
+
+
+def config(directory: Directory = None, as_json: JsonFlag = False) -> None:
+    """Show the effective settings and whether an argument, a variable or the default set them."""
+    rows = _rows(load_config(dir=directory), {"dir"} if directory is not None else set())
+    if as_json:
+        print_json(json.dumps(rows, indent=2))
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("setting", no_wrap=True)
+    table.add_column("value", overflow="fold")
+    table.add_column("from", no_wrap=True)
+    for row in rows:
+        is_set = row["origin"] != "default"
+        value = "–" if row["value"] is None else str(row["value"])
+        table.add_row(row["setting"], Text(value, "bold" if is_set else ""), row["source"])
+    make_console(is_table=True).print(table, markup=False, highlight=False)
+
+
+def _rows(settings: Config, arguments: set[str]) -> list[dict[str, Any]]:
+    from costlens.account.prices import name_variable
+
+    rows = []
+    for name in type(settings).model_fields:
+        origin = "default"
+        if name in settings.model_fields_set:
+            origin = "argument" if name in arguments else "variable"
+        sources = {"argument": f"argument {name}", "variable": name_variable(name)}
+        rows.append(
+            {
+                "setting": name,
+                "value": _shown(settings, name),
+                "origin": origin,
+                "source": sources.get(origin, origin),
+            }
+        )
+    return rows
+
+
+def _shown(settings: Config, name: str) -> str | float | bool | None:
+    from costlens.storage.store import Store
+
+    value = settings.run_dir if name == "dir" else getattr(settings, name)
+    if value is None:
+        return None
+    if name in {"dir", "checkpoint_url"}:
+        return Store(value).shown_url  # without user, password and query
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return value if isinstance(value, bool | int | float) else str(value)

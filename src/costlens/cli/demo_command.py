@@ -1,0 +1,111 @@
+"""``costlens demo``: trains the demo's small real model, watched, and shows what came out.
+
+The jobs in ``demo/`` know nothing of costlens; this file adds the callback or the run, as a user
+would.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from costlens.cli.options import JsonFlag, load_config, make_console, print_json
+from costlens.errors import MissingExtraError, RunStateError
+
+if TYPE_CHECKING:
+    from costlens.cli.demo.recipe import Losses
+    from costlens.config import Config
+    from costlens.run import Run
+
+__all__ = ["demo"]
+
+_PACKAGES = frozenset({"torch", "pytorch_lightning"})
+
+
+def demo(
+    plain: Annotated[
+        bool, typer.Option("--plain", help="Train in a plain torch loop instead of Lightning.")
+    ] = False,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Decides initial weights and the order of the batches.")
+    ] = 0,
+    price: Annotated[
+        str | None,
+        typer.Option(metavar="P", help="Money per node and hour. Default: the COSTLENS_* prices."),
+    ] = None,
+    max_steps: Annotated[
+        int | None, typer.Option(min=1, help="Optimizer steps; fewer make a shorter demo.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Train a small real model on the CPU, under a minute, and show where time and money went."""
+    from costlens.export.record import read_run
+    from costlens.storage.run_folder import RunFolder
+    from costlens.storage.store import Store
+
+    config = load_config(name="demo", node_hour_price=price, summary=False)
+    if not config.enabled:
+        raise RunStateError(
+            "COSTLENS_ENABLED is 0: nothing is watched, so there is nothing to show"
+        )
+    typer.echo("training a small model on the CPU; this takes less than a minute", err=True)
+    # Lightning draws its bar on standard output, which --json keeps for the record.
+    target = sys.stderr if as_json else sys.stdout
+    with contextlib.redirect_stdout(target):
+        train = _train_plain if plain else _train_lightning
+        run, losses = train(config, seed, {} if max_steps is None else {"max_steps": max_steps})
+    now = time.time()
+    record = read_run(RunFolder(Store(config.run_dir), run.id or ""), now)
+    if as_json:
+        document = record.model_dump(mode="json") | {"final_loss": losses.final}
+        print_json(json.dumps(document, indent=2))
+        return
+    from costlens.export.console import render
+
+    console = make_console()
+    render(record, console, now=now)
+    console.print(
+        f"final loss {losses.final:.4f} nats a byte, from {losses.first:.4f}; "
+        f"{losses.validation:.4f} in validation\n"
+        f"the same numbers as JSON: costlens report {record.run.id} --json",
+        markup=False,
+        highlight=False,
+    )
+
+
+def _train_lightning(config: Config, seed: int, options: dict[str, Any]) -> tuple[Run, Losses]:
+    with _needs_packages():
+        from costlens.cli.demo import lightning_job
+        from costlens.lightning import CostLensCallback
+    callback = CostLensCallback(config=config)
+    show_progress = sys.stdout.isatty()
+    losses = lightning_job.train([callback], seed, show_progress=show_progress, **options)
+    return callback.run, losses
+
+
+def _train_plain(config: Config, seed: int, options: dict[str, Any]) -> tuple[Run, Losses]:
+    with _needs_packages():
+        from costlens.cli.demo import plain_job
+    from costlens.run import start
+
+    with start(config=config) as run:
+        return run, plain_job.train(run, seed, **options)
+
+
+@contextlib.contextmanager
+def _needs_packages() -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        if error.name not in _PACKAGES:
+            raise
+        raise MissingExtraError(
+            f"the demo needs {error.name}, which is not installed: "
+            "pip install 'costlens[lightning]'"
+        ) from error

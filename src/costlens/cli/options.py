@@ -1,0 +1,63 @@
+"""What several commands share: their options, the settings they imply, and where output goes."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from costlens.config import Config
+
+__all__ = ["Directory", "JsonFlag", "load_config", "make_console", "print_json"]
+
+Directory = Annotated[
+    str | None,
+    typer.Option(
+        "--dir",
+        metavar="DIR",
+        help="Where the run folders are: a path or a URL. Default: COSTLENS_DIR, else "
+        "<COSTLENS_CHECKPOINT_URL>/.costlens, else costlens-runs.",
+    ),
+]
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
+
+PIPE_WIDTH = 160
+"""Columns of a table that no terminal limits."""
+
+
+def load_config(**arguments: Any) -> Config:
+    """Return the settings with arguments over the environment; warnings become lines on stderr.
+
+    Raises:
+        ConfigError: If a setting is not usable.
+    """
+    from costlens.config import resolve_config
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        config = resolve_config(**arguments)
+    for warning in caught:
+        typer.echo(f"costlens: {warning.message}", err=True)
+    return config
+
+
+def make_console(*, is_table: bool = False) -> Console:
+    """Return the console on standard output.
+
+    Args:
+        is_table: Whether lines matter more than 80 columns where it is no terminal.
+    """
+    from rich.console import Console
+
+    console = Console()
+    return Console(width=PIPE_WIDTH) if is_table and not console.is_terminal else console
+
+
+def print_json(text: str) -> None:
+    """Print a JSON text, and nothing else, on standard output."""
+    sys.stdout.write(text + "\n")

@@ -1,0 +1,44 @@
+"""The command line as a whole."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.unit.cli.conftest import Cli
+
+COMMANDS = ("report", "runs", "config", "demo")
+
+
+def test_help_names_every_command(cli: Cli) -> None:
+    """Who calls for help sees what there is."""
+    code, out, _ = cli("--help")
+    assert code == 0
+    assert all(f" {command} " in out for command in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(cli: Cli, command: str) -> None:
+    """Each has a help text and ends well."""
+    code, out, _ = cli(command, "--help")
+    assert code == 0
+    assert "--json" in out
+
+
+def test_help_is_light() -> None:
+    """Asking for help, through ``python -m`` too, loads neither torch nor telemetry nor storage."""
+    code = (
+        "import sys, runpy\n"
+        "sys.argv = ['costlens', '--help']\n"
+        "try: runpy.run_module('costlens', run_name='__main__')\n"
+        "except SystemExit as ended: assert not ended.code, ended.code\n"
+        "heavy = {'torch', 'opentelemetry', 'fsspec', 'pynvml', 'pydantic', 'lightning'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Usage: " in done.stdout
