@@ -1,0 +1,73 @@
+"""What users and their scripts rely on by name: record keys, outcomes, phases, settings, commands.
+
+A name that goes or changes breaks somebody; a new one is added here on purpose.
+"""
+
+from __future__ import annotations
+
+import typer.main
+
+from costlens.cli.app import app
+from costlens.config import Config
+from costlens.core.phases import NAMES
+from costlens.core.records import CostPart, Outcome, RunProgress, RunRecord
+
+RECORD_KEYS = {
+    *("run", "attempts", "ranks", "progress", "time_s", "rates", "queue", "gpu", "cost"),
+    *("checkpoints", "precision", "quality", "findings", "telemetry"),
+}
+PROGRESS_KEYS = {
+    *("iterations", "micro_batches", "optimizer_steps", "skipped_steps", "productive_steps"),
+    *("lost_steps", "samples", "tokens"),
+}
+COST_KEYS = {
+    *("currency", "total", "by_phase", "by_attempt", "per_1k_tokens", "per_million_tokens"),
+    "per_million_productive_tokens",
+}
+PHASES = (
+    *("startup", "restore", "data_wait", "transfer", "forward", "backward", "optimizer"),
+    *("compute", "communication", "checkpoint", "validation", "callbacks", "logging", "idle"),
+    *("idle_device", "shutdown", "other"),
+)
+OUTCOMES = {
+    *("running", "completed", "stopped_early", "interrupted", "failed", "preempted", "lost"),
+}
+SETTINGS = {
+    *("enabled", "autoattach", "name", "run_id", "dir", "checkpoint_url", "gpu_hour_price"),
+    *("node_hour_price", "currency", "quality", "summary", "log_level", "log_format", "window_s"),
+    *("trace_period_s", "step_span_every", "flush_timeout_s"),
+}
+OPTIONS = {
+    "report": {"run", "--dir", "--json"},
+    "runs": {"--dir", "--json"},
+    "config": {"--dir", "--json"},
+    "demo": {"--plain", "--seed", "--price", "--max-steps", "--json"},
+}
+
+
+def test_the_merged_record_has_the_promised_keys() -> None:
+    """`costlens report --json` is read by scripts: these keys stay."""
+    assert set(RunRecord.model_fields) >= RECORD_KEYS
+    assert set(RunProgress.model_fields) >= PROGRESS_KEYS
+    assert set(CostPart.model_fields) >= COST_KEYS
+
+
+def test_phases_and_outcomes_are_a_closed_set() -> None:
+    """Dashboards and alerts name them; their order is the index into every array of phases."""
+    assert NAMES == PHASES
+    assert {outcome.value for outcome in Outcome} == OUTCOMES
+
+
+def test_settings_are_known_by_name() -> None:
+    """Launch scripts set COSTLENS_* variables: a renamed one would be ignored with a warning."""
+    assert set(Config.model_fields) == SETTINGS
+
+
+def test_commands_and_options_are_known_by_name() -> None:
+    """A new option is a decision, not an accident."""
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    seen = {
+        name: {option for param in command.params for option in param.opts} - {"--help", "-h"}
+        for name, command in commands.items()
+    }
+    assert seen == OPTIONS
