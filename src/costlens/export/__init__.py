@@ -1,0 +1,1 @@
+"""What leaves the process: one catalog, and the exporters that read it."""
