@@ -34,7 +34,8 @@ docs: $(TEST_READY)
 	$(BIN)/python docs/generate.py
 
 bench: $(TEST_READY)
-	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/hot_path.py
+	$(BIN)/python -m benchmarks.planted_truth
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
