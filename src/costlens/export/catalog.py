@@ -1,0 +1,318 @@
+"""The metric catalogue: every metric costlens exports, one entry each.
+
+Whatever carries metrics out of the process (OTLP, a host's meter provider) and whatever describes
+them (docs, dashboards, alerts) reads this table; ``readings.py`` holds what an entry reads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from costlens.core.guard import faults
+from costlens.core.quality import MAX_NAMES
+from costlens.core.snapshot import Snapshot
+from costlens.core.window import STEP_BOUNDS_S, Histogram
+from costlens.export import readings
+from costlens.export.readings import Attributes, Point, Read, each, one
+
+__all__ = ["MAX_SERIES", "METRICS", "NUM_OWN_VALUES", "Kind", "Metric", "read_points"]
+
+Kind = Literal["counter", "updowncounter", "gauge", "histogram"]
+
+MAX_SERIES = 300
+"""Most series of one rank (DESIGN law 5); a test adds up what the catalogue allows."""
+
+NUM_OWN_VALUES: Mapping[str, int] = {"costlens.quality.name": MAX_NAMES}
+"""How many values a run may give to an attribute without a closed list; 1 if not named here."""
+
+RUN_ID = "costlens.run.id"
+RANK = "costlens.rank"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric.
+
+    Args:
+        name: Its OpenTelemetry name, in the words of the glossary and without a unit.
+        kind: How its values combine.
+        unit: UCUM unit; empty for a state, ``1`` for a ratio, whose name then ends in ``.ratio``.
+        description: What it says, in one sentence.
+        read: Yields attributes and value of each point that a snapshot knows.
+        attributes: Allowed values of each attribute beside run id and rank; an empty tuple where
+            the run gives its own (see ``NUM_OWN_VALUES``).
+        since: What a counter counts from.
+    """
+
+    name: str
+    kind: Kind
+    unit: str
+    description: str
+    read: Read
+    attributes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    since: Literal["attempt", "process"] = "attempt"
+
+    @property
+    def max_series(self) -> int:
+        """Return the most series one rank can have of this metric, as Prometheus counts them."""
+        num_sets = math.prod(
+            len(values) or NUM_OWN_VALUES.get(name, 1) for name, values in self.attributes.items()
+        )
+        # A histogram is a series per bound, one for +Inf, the sum and the count.
+        return num_sets * (len(STEP_BOUNDS_S) + 3 if self.kind == "histogram" else 1)
+
+
+def read_points(metric: Metric, snapshot: Snapshot) -> Iterator[Point]:
+    """Yield the points of a metric with run id and rank, without what is unknown, NaN or infinite.
+
+    An entry that fails yields nothing and counts as a fault: the other metrics keep flowing.
+    """
+    record = snapshot.record
+    identity: Attributes = {RUN_ID: record.run.id, RANK: record.rank.rank}
+    points: list[Point] | None = faults.call("export.catalog", lambda: list(metric.read(snapshot)))
+    for attributes, value in points or ():
+        if isinstance(value, Histogram) or math.isfinite(value):
+            yield {**identity, **attributes}, value
+
+
+_PHASES = {"costlens.phase": readings.OWN_PHASES}
+_CURRENCY: Mapping[str, tuple[str, ...]] = {"costlens.cost.currency": ()}
+
+METRICS: tuple[Metric, ...] = (
+    # What the run is, and how it is doing.
+    Metric(
+        "costlens.run.info",
+        "gauge",
+        "",
+        "Constant 1; its attributes say what the run is and where the rank runs.",
+        readings.run_info,
+        dict.fromkeys(readings.INFO, ()),
+    ),
+    Metric(
+        "costlens.run.state",
+        "updowncounter",
+        "",
+        "1 for the state the rank is in, or for how its attempt ended; 0 for all others.",
+        each("costlens.state", readings.run_state),
+        {"costlens.state": readings.STATES},
+    ),
+    Metric(
+        "costlens.run.ranks",
+        "gauge",
+        "{rank}",
+        "Ranks the job was launched with.",
+        one(lambda s: s.record.rank.world_size),
+    ),
+    Metric(
+        "costlens.heartbeat.time",
+        "gauge",
+        "s",
+        "Unix time at which these values were read.",
+        one(lambda s: s.record.attempt.heartbeat_time),
+    ),
+    Metric(
+        "costlens.phase.open.age",
+        "gauge",
+        "s",
+        "How long the open phase has been open; 0 for phases that are not open.",
+        each("costlens.phase", readings.open_ages),
+        _PHASES,
+    ),
+    # Progress: counted, never derived.
+    Metric(
+        "costlens.iterations",
+        "counter",
+        "{iteration}",
+        "Passes of the training loop.",
+        one(lambda s: s.record.progress.iterations),
+    ),
+    Metric(
+        "costlens.micro_batches",
+        "counter",
+        "{micro_batch}",
+        "Forward and backward passes of training.",
+        one(lambda s: s.record.progress.micro_batches),
+    ),
+    Metric(
+        "costlens.steps",
+        "counter",
+        "{step}",
+        "Optimizer updates: real ones changed parameters, a gradient scaler skipped the others.",
+        each("costlens.step.outcome", readings.step_counts),
+        {"costlens.step.outcome": ("real", "skipped")},
+    ),
+    Metric(
+        "costlens.step.current",
+        "gauge",
+        "{step}",
+        "Optimizer step reached, counted over all attempts where the loop knows it.",
+        one(readings.current_step),
+    ),
+    Metric(
+        "costlens.step.planned",
+        "gauge",
+        "{step}",
+        "Optimizer steps the loop will make, where it knows.",
+        one(lambda s: s.record.progress.total_steps),
+    ),
+    Metric(
+        "costlens.samples",
+        "counter",
+        "{sample}",
+        "Training samples of this rank.",
+        one(lambda s: s.record.progress.samples),
+    ),
+    Metric(
+        "costlens.tokens",
+        "counter",
+        "{token}",
+        "Token positions (slots), non-padding tokens and tokens the loss was computed on; "
+        "the kinds overlap and must not be added.",
+        each("costlens.token.kind", readings.token_counts),
+        {"costlens.token.kind": ("slots", "tokens", "loss")},
+    ),
+    Metric(
+        "costlens.evaluation.batches",
+        "counter",
+        "{batch}",
+        "Batches of evaluation loops.",
+        each("costlens.stage", readings.evaluation_counts),
+        {"costlens.stage": ("validation", "test")},
+    ),
+    # Where the time goes.
+    Metric(
+        "costlens.phase.time",
+        "counter",
+        "s",
+        "Time of this rank per phase; every nanosecond belongs to exactly one.",
+        each("costlens.phase", readings.phase_seconds),
+        _PHASES,
+    ),
+    Metric(
+        "costlens.iteration.duration",
+        "histogram",
+        "s",
+        "Durations of iterations after the first, without saves and evaluation.",
+        lambda s: [({}, s.histogram)],
+    ),
+    # What it costs.
+    Metric(
+        "costlens.cost",
+        "counter",
+        "{currency}",
+        "Money this rank's time has cost in this attempt; currencies must not be added.",
+        readings.cost_by_phase,
+        {**_PHASES, **_CURRENCY},
+    ),
+    Metric(
+        "costlens.cost.rate",
+        "gauge",
+        "{currency}/h",
+        "Money an hour of this rank costs.",
+        readings.cost_rate,
+        _CURRENCY,
+    ),
+    # How the model does.
+    Metric(
+        "costlens.loss",
+        "gauge",
+        "",
+        "Newest finite loss of a stage.",
+        each("costlens.stage", readings.loss_values),
+        {"costlens.stage": ("train", "validation", "test")},
+    ),
+    Metric(
+        "costlens.grad.norm",
+        "gauge",
+        "",
+        "Newest finite norm of the gradients.",
+        one(readings.gradient_norm),
+    ),
+    Metric(
+        "costlens.learning_rate",
+        "gauge",
+        "",
+        "Newest learning rate that was logged.",
+        one(readings.learning_rate),
+    ),
+    Metric(
+        "costlens.quality",
+        "gauge",
+        "",
+        "Newest finite value of every quality metric, by the name it was logged under.",
+        each("costlens.quality.name", readings.quality_values),
+        {"costlens.quality.name": ()},
+    ),
+    Metric(
+        "costlens.nonfinite.events",
+        "counter",
+        "{event}",
+        "Logged values that were NaN or infinite.",
+        each("costlens.nonfinite.source", readings.nonfinite_counts),
+        {"costlens.nonfinite.source": readings.NONFINITE_SOURCES},
+    ),
+    # What watching costs and loses.
+    Metric(
+        "costlens.telemetry.overhead.time",
+        "counter",
+        "s",
+        "CPU time of the thread that aggregates and exports.",
+        one(lambda s: s.record.telemetry.overhead_s),
+    ),
+    Metric(
+        "costlens.telemetry.faults",
+        "counter",
+        "{fault}",
+        "Faults of costlens itself that were contained, by the part they happened in.",
+        each("costlens.fault.place", readings.fault_counts),
+        {"costlens.fault.place": readings.FAULT_PLACES},
+    ),
+    Metric(
+        "costlens.telemetry.dropped",
+        "counter",
+        "{item}",
+        "Iterations, spans, quality values and exported items that were dropped, by the limit or "
+        "signal that dropped them.",
+        each("costlens.drop.place", readings.drop_counts),
+        {"costlens.drop.place": readings.DROP_PLACES},
+    ),
+    Metric(
+        "costlens.telemetry.exports",
+        "counter",
+        "{export}",
+        "Exports of each signal, by how they ended.",
+        readings.export_counts,
+        {
+            "costlens.signal": readings.SIGNALS,
+            "costlens.export.outcome": ("success", "failure"),
+        },
+    ),
+    Metric(
+        "costlens.record.failures",
+        "counter",
+        "{failure}",
+        "Writes of the record that failed.",
+        one(lambda s: s.record.telemetry.record_failures),
+    ),
+    # The process, under OpenTelemetry's own names.
+    Metric(
+        "process.cpu.time",
+        "counter",
+        "s",
+        "CPU time of this process, without the workers of data loaders.",
+        each("cpu.mode", readings.cpu_seconds),
+        {"cpu.mode": ("user", "system")},
+        since="process",
+    ),
+    Metric(
+        "process.memory.usage",
+        "updowncounter",
+        "By",
+        "Physical memory in use by this process.",
+        one(readings.resident_bytes),
+    ),
+)
+"""All metrics, in the order in which documentation lists them."""

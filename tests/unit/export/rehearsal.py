@@ -1,0 +1,143 @@
+"""A run without a training.
+
+Real timeline, recorder, totals and snapshot builder on a clock one turns.
+"""
+
+from __future__ import annotations
+
+from costlens.account.throughput import compute_rates
+from costlens.core.clock import NS_PER_S, Anchor
+from costlens.core.phases import Phase
+from costlens.core.quality import Observation, QualityBook
+from costlens.core.recorder import Recorder
+from costlens.core.records import (
+    ExportHealth,
+    Outcome,
+    PricePart,
+    RankPart,
+    RunPart,
+    TelemetryPart,
+)
+from costlens.core.snapshot import Snapshot
+from costlens.core.snapshot_builder import AttemptState, SnapshotBuilder
+from costlens.core.timeline import Timeline
+from costlens.core.window import KeepPolicy, Totals
+
+# The start of a minute, so that trace periods of 60 s begin with the run.
+WALL_NS = 1_699_999_980 * NS_PER_S
+MONO_NS = 5_000 * NS_PER_S
+
+USUAL = {Phase.DATA_WAIT: 0.2, Phase.FORWARD: 0.3, Phase.BACKWARD: 0.4, Phase.OPTIMIZER: 0.1}
+PRICE = PricePart(amount="3.60", unit="node", share="1", currency="EUR", source="a test")
+
+
+class Rehearsal:
+    """One rank of a run; its clock stands still until a step is made."""
+
+    def __init__(
+        self,
+        rank: int = 0,
+        world_size: int = 1,
+        *,
+        run_id: str = "run-a",
+        attempt: int = 1,
+        price: PricePart | None = None,
+        every: int = 10,
+        wall_ns: int = WALL_NS,
+    ) -> None:
+        self.now_ns = MONO_NS
+        self.telemetry = TelemetryPart()
+        self.timeline = Timeline(lambda: self.now_ns, MONO_NS)
+        self.recorder = Recorder(self.timeline)
+        self.totals = Totals(KeepPolicy(every=every))
+        self.quality = QualityBook()
+        self.alarms: list[Observation] = []
+        self.state = AttemptState(
+            run=RunPart(
+                id=run_id, name="gpt-small", framework="torch 2.13", costlens_version="0.1.0"
+            ),
+            rank=RankPart(rank=rank, world_size=world_size, host_name=f"node-{rank}", pid=1),
+            anchor=Anchor(wall_ns, MONO_NS),
+            start_ns=MONO_NS,
+            number=attempt,
+            price=price,
+        )
+        self._builder = SnapshotBuilder(
+            self.state,
+            self.timeline,
+            self.recorder,
+            self.totals,
+            self.quality,
+            rates=compute_rates,
+            telemetry=lambda: self.telemetry,
+        )
+
+    def spend(self, phase: Phase, seconds: float) -> None:
+        """Let time pass in a phase."""
+        self.timeline.enter(phase)
+        self.now_ns += round(seconds * NS_PER_S)
+        self.timeline.leave()
+
+    def step(self, phases: dict[Phase, float] = USUAL, *, tokens: int = 100) -> None:
+        """Make one iteration of 1 s (or of other phases) with 4 samples."""
+        for phase, seconds in phases.items():
+            self.spend(phase, seconds)
+        counters = self.recorder.counters
+        counters.micro_batches += 1
+        counters.optimizer_steps += 1
+        counters.add_samples(4)
+        counters.add_slots(tokens + 28)
+        counters.add_tokens(tokens)
+        self.recorder.cut()
+
+    def steps(self, num: int) -> None:
+        """Make several usual iterations."""
+        for _ in range(num):
+            self.step()
+
+    def log(self, **metrics: float) -> None:
+        """Log quality metrics of the last iteration."""
+        number = max(0, self.recorder.counters.iterations - 1)
+        for name, value in metrics.items():
+            self.quality.add(name, value, number, self.now_ns)
+
+    def look(self, *, opens: bool = False, is_last: bool = False) -> Snapshot:
+        """Close a window and return its snapshot."""
+        for row in self.recorder.drain(100_000):
+            self.totals.add(row)
+        alarms = tuple(self.quality.fold())
+        if is_last:
+            self.state.end_ns = self.now_ns
+        return self._builder.build(self.now_ns, opens=opens, is_last=is_last, alarms=alarms)
+
+    def end(self, outcome: Outcome = Outcome.COMPLETED) -> Snapshot:
+        """End the attempt and return its last snapshot."""
+        self.state.outcome = outcome
+        return self.look(is_last=True)
+
+
+def complete(price: PricePart | None = PRICE) -> Rehearsal:
+    """Return a run about which everything is known that a catalogue entry can show."""
+    run = Rehearsal(price=price)
+    run.state.start_step, run.state.end_step, run.state.total_steps = 40, 60, 100
+    run.steps(20)
+    run.recorder.counters.add_loss_tokens(1500)
+    run.recorder.counters.validation_batches = 3
+    run.log(loss=2.5, val_loss=2.0, test_loss=1.0, grad_norm=0.5, learning_rate=1e-3, accuracy=0.7)
+    run.telemetry = TelemetryPart(
+        faults={"pipeline.drain": 1},
+        exports={"traces": ExportHealth(state="ok", exports_ok=2, items_dropped=5)},
+    )
+    return run
+
+
+class Outbox:
+    """Takes batches in the place of the export workers."""
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[str, object, int]] = []
+
+    def submit(self, signal: str, batch: object, num_items: int) -> bool:
+        """Keep a batch."""
+        self.batches.append((signal, batch, num_items))
+        return True
