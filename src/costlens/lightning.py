@@ -1,0 +1,294 @@
+"""The Lightning door: ``Trainer(callbacks=[CostLensCallback()])`` watches a training.
+
+It translates the Trainer's hooks and nothing else: ``observe/trainer`` does the watching, and
+``run.py`` the rest. Both ``lightning.pytorch`` and ``pytorch_lightning`` are served; importing this
+module loads neither.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from costlens.config import Config, resolve_config
+from costlens.core.guard import faults
+from costlens.core.log import log
+from costlens.core.records import Outcome
+from costlens.errors import ConfigError, RunStateError
+from costlens.observe.trainer.given import Trainer
+from costlens.observe.trainer.packages import as_callback, callback_classes
+from costlens.run import Run
+
+if TYPE_CHECKING:
+    from costlens.observe.trainer.watch import TrainerWatch
+
+__all__ = ["CostLensCallback", "autoattach_callbacks"]
+
+# A copy has none of these: what lives belongs to the original alone.
+_LIVING = frozenset({"_run", "_watch", "_debug", "_training_outcome", "log", "log_dict"})
+
+_contained_batch = faults.contain("lightning.batch")
+
+
+class CostLensCallback:
+    """Watches every fit, validation, test and prediction of the Trainer it is given to.
+
+    An instance is a ``Callback`` of whichever Lightning package is loaded. A copy (deepcopy,
+    pickle) knows the settings and is inert until a run starts on it. A second callback of the same
+    name in one Trainer is inert.
+
+    Args:
+        name: Name of the run, for people.
+        tokens: Counts a batch: returns its non-padding tokens, or a mapping with any of ``tokens``,
+            ``slots``, ``loss_tokens``, ``samples``; numbers or tensors. Without it the members
+            ``input_ids``, ``attention_mask`` and ``labels`` of a batch are counted.
+        gpu_hour_price: Money per GPU and hour, >= 0.
+        log_to_trainer: Whether rates and cost also go to the Trainer's loggers, once a window.
+        config: Ready settings; the arguments override its fields.
+
+    Raises:
+        ConfigError: If a setting is not usable.
+        MissingExtraError: If no Lightning package is installed.
+    """
+
+    door: ClassVar[type[CostLensCallback]]
+    """The class as it was written, without the bases of Lightning that an instance gets."""
+
+    # Lightning passes over hooks that are None, and opens no bracket for them either.
+    on_train_batch_start = None
+    on_before_zero_grad = None
+    on_before_backward = None
+    on_after_backward = None
+    on_before_optimizer_step = None
+    on_validation_batch_start = None
+    on_validation_batch_end = None
+    on_test_batch_start = None
+    on_test_batch_end = None
+    on_predict_batch_start = None
+    on_predict_batch_end = None
+
+    def __new__(cls, *_: Any, **__: Any) -> CostLensCallback:
+        """Return an instance that is a callback of the loaded Lightning packages, too."""
+        return object.__new__(as_callback(cls, callback_classes()))
+
+    def __init__(
+        self,
+        name: str | None = None,
+        *,
+        tokens: Callable[[Any], Any] | None = None,
+        gpu_hour_price: Decimal | float | str | None = None,
+        log_to_trainer: bool = False,
+        config: Config | None = None,
+    ) -> None:
+        self._config = resolve_config(config, name=name, gpu_hour_price=gpu_hour_price)
+        self._tokens = tokens
+        self._logs_to_trainer = log_to_trainer
+        self.is_automatic = False
+        self._forget()
+
+    def _forget(self) -> None:
+        self._run: Run | None = None
+        self._watch: TrainerWatch | None = None
+        self._debug: str | None = None
+        self._training_outcome: Outcome | None = None
+
+    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
+        kept = {name: value for name, value in vars(self).items() if name not in _LIVING}
+        return (_make_copy, (type(self).door,), kept)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._forget()
+        vars(self).update(state)
+
+    @property
+    def state_key(self) -> str:
+        """Return what tells this callback from others in a Trainer and in its checkpoints."""
+        kind = "automatic" if self.is_automatic else repr(self._config.name)
+        return f"CostLensCallback[{kind}]"
+
+    @property
+    def run(self) -> Run:
+        """Return the run that this callback feeds.
+
+        Raises:
+            RunStateError: If no fit or evaluation has begun yet.
+        """
+        if self._run is None:
+            raise RunStateError("there is no run yet: it begins with trainer.fit, validate or test")
+        return self._run
+
+    # Hooks. Lightning calls them on the training thread; all but `on_train_batch_end` (about 10 µs)
+    # are rare.
+
+    def setup(self, trainer: Trainer, pl_module: object, stage: str) -> None:
+        """Begin or go on with a run; may take a second, in start-up."""
+        watched = None if self._watch is None else self._watch.trainer
+        if watched is not None and watched is not trainer and _is_running(watched):
+            return  # a hook trains something else in between
+        if self._is_superfluous(trainer):
+            self._run = self._run or _inert_run(self._config)
+            return
+        with faults.contain("lightning.setup"):
+            self._open(trainer, str(getattr(stage, "value", stage)))
+
+    def teardown(self, trainer: Trainer, pl_module: object, stage: str) -> None:
+        """End the run for now; takes what ``Run.finish`` takes."""
+        if self._watch is not None and self._watch.trainer is trainer:
+            self._close(self._outcome(trainer, str(getattr(stage, "value", stage))))
+
+    def on_exception(self, trainer: Trainer, pl_module: object, exception: BaseException) -> None:
+        """End the run; an exception skips ``teardown``."""
+        if self._watch is not None and self._watch.trainer is trainer:
+            self._close(_outcome_of(exception), exception)
+
+    def on_train_start(self, trainer: Trainer, pl_module: object) -> None:
+        """Look at optimizers and limits."""
+        if self._watch is not None:
+            with faults.contain("lightning.train_start"):
+                self._watch.start_training()
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: object) -> None:
+        """Note the epoch."""
+        if self._watch is not None:
+            with faults.contain("lightning.epoch_start"):
+                self._watch.start_epoch()
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: object, outputs: object, batch: object, batch_idx: int
+    ) -> None:
+        """Complete an iteration; about 10 µs."""
+        if self._watch is not None:
+            with _contained_batch:
+                self._watch.end_batch(outputs, batch)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: object) -> None:
+        """Take what a validation logged."""
+        if self._watch is not None:
+            with faults.contain("lightning.validation_end"):
+                self._watch.end_evaluation()
+
+    on_test_end = on_validation_end
+
+    # What they do.
+
+    def _is_superfluous(self, trainer: Trainer) -> bool:
+        keys = [
+            callback.state_key
+            for callback in trainer.callbacks
+            if isinstance(callback, CostLensCallback) and callback is not self
+        ]
+        if self.is_automatic:
+            return bool(keys)
+        others = trainer.callbacks[: trainer.callbacks.index(self)]
+        is_second = self.state_key in keys and any(
+            isinstance(other, CostLensCallback) and other.state_key == self.state_key
+            for other in others
+        )
+        if is_second:
+            log.warning(
+                "costlens.callback.duplicate",
+                message=f"this Trainer has two CostLensCallbacks named {self._config.name!r}; the"
+                " second one does nothing. Remove it, or give it another name",
+            )
+        return is_second
+
+    def _open(self, trainer: Trainer, stage: str) -> None:
+        # Lightning, and so torch, is loaded by now.
+        from costlens.observe.trainer import facts
+        from costlens.observe.trainer.watch import Choices, TrainerWatch
+
+        if self._watch is not None:  # a fit whose end was not told
+            self._watch.remove()
+            self._watch = None
+        debug = facts.describe_debug(trainer)
+        if self._run is None or debug != self._debug:
+            self._run = self._make_run(trainer, debug)
+            self._debug = debug
+        device = facts.device_kind(trainer)
+        self._run.open(num_gpus=int(device == "cuda"), device=device)
+        if not self._run.is_active:
+            return
+        parts = self._run.parts
+        parts.state.run = parts.state.run.model_copy(update={"debug": debug})
+        at_window = self._log_to_trainer if self._logs_to_trainer else None
+        choices = Choices(self._config.quality, self._config.window_ns, self._tokens, at_window)
+        self._watch = TrainerWatch(trainer, stage, parts, choices)
+
+    def _make_run(self, trainer: Trainer, debug: str | None) -> Run:
+        from costlens.observe.trainer import facts
+
+        config, placement = self._config, facts.place_trainer(trainer)
+        if debug is not None:
+            # A debug run is a run of its own: it must not enter the totals of the real one.
+            config = config.model_copy(update={"run_id": None, "checkpoint_url": None})
+            placement = dataclasses.replace(placement, job_id=None)
+        return Run(config, placement=placement, framework=facts.describe_framework(trainer))
+
+    def _close(self, outcome: Outcome | None, error: BaseException | None = None) -> None:
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            with faults.contain("lightning.remove"):
+                watch.remove()
+        if self._run is not None:
+            # Lightning turns an interrupt into exit code 1.
+            exit_code = 1 if isinstance(error, KeyboardInterrupt) else None
+            with faults.contain("lightning.finish"):
+                self._run.finish(outcome, error=error, exit_code=exit_code)
+
+    def _outcome(self, trainer: Trainer, stage: str) -> Outcome:
+        from costlens.observe.trainer import facts
+
+        if stage != "fit":
+            return self._training_outcome or Outcome.COMPLETED
+        is_early = facts.is_stopped_early(trainer)
+        self._training_outcome = Outcome.STOPPED_EARLY if is_early else Outcome.COMPLETED
+        return self._training_outcome
+
+    def _log_to_trainer(self) -> None:
+        from costlens.observe.trainer.loggers import log_snapshot
+
+        session = None if self._run is None else self._run._session  # noqa: SLF001 - see Run.snapshot
+        snapshot = None if session is None else session.snapshot
+        if snapshot is not None and self._watch is not None:
+            log_snapshot(self._watch.trainer, snapshot)
+
+
+def autoattach_callbacks() -> list[CostLensCallback]:
+    """Return a callback when ``COSTLENS_AUTOATTACH`` asks for one, else an empty list.
+
+    Every Trainer calls this when it is built, also where nobody thinks of costlens: a setting that
+    is not usable is logged here, not raised.
+    """
+    try:
+        config = resolve_config()
+    except ConfigError as error:
+        log.error("costlens.autoattach.refused", message=str(error))
+        return []
+    if not config.autoattach or not config.enabled:
+        return []
+    callback = CostLensCallback(config=config)
+    callback.is_automatic = True
+    return [callback]
+
+
+def _make_copy(kind: type[CostLensCallback]) -> CostLensCallback:
+    return kind.__new__(kind)
+
+
+def _inert_run(config: Config) -> Run:
+    run = Run(config)
+    run.silence()
+    return run
+
+
+def _is_running(trainer: Trainer) -> bool:
+    status = trainer.state.status
+    return str(getattr(status, "value", status)) == "running"
+
+
+def _outcome_of(error: BaseException) -> Outcome | None:
+    # Lightning raises the latter, a SystemExit without a code, when SIGTERM asked it to stop.
+    is_asked = isinstance(error, KeyboardInterrupt) or type(error).__name__ == "SIGTERMException"
+    return Outcome.INTERRUPTED if is_asked else None

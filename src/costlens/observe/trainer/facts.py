@@ -1,0 +1,166 @@
+"""What a Trainer tells about itself: its version, its place in the job, how long it will train.
+
+Read in ``setup`` and at the end, never inside the loop; ``lightning.py`` puts the answers into the
+run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from costlens.observe.placement import detect_placement
+from costlens.observe.placement.place import Placement
+from costlens.observe.trainer.given import Optimizer, Trainer
+
+__all__ = [
+    "describe_debug",
+    "describe_framework",
+    "device_kind",
+    "has_scaler",
+    "is_overridden",
+    "is_stopped_early",
+    "iterate_evaluations",
+    "place_trainer",
+    "real_optimizers",
+    "stage_name",
+    "total_steps",
+]
+
+_PACKAGES = ("lightning", "pytorch_lightning")
+_STAGES = {"fit": "train", "validate": "validation", "test": "test", "predict": "prediction"}
+
+
+def describe_framework(trainer: Trainer) -> str:
+    """Return the framework and its version, such as ``lightning 2.6.6``."""
+    for base in type(trainer).__mro__:
+        package = base.__module__.partition(".")[0]
+        if package in _PACKAGES:
+            return f"lightning {getattr(sys.modules.get(package), '__version__', '')}".strip()
+    return "lightning"
+
+
+def describe_debug(trainer: Trainer) -> str | None:
+    """Return why this is a debug run, such as ``fast_dev_run=1``, or None."""
+    for name in ("fast_dev_run", "overfit_batches"):
+        value = getattr(trainer, name, None)
+        if value:
+            return f"{name}={value}"
+    return None
+
+
+def device_kind(trainer: Trainer) -> str:
+    """Return the kind of device this rank drives, such as ``cpu`` or ``cuda``."""
+    return str(trainer.strategy.root_device.type)
+
+
+def place_trainer(trainer: Trainer) -> Placement:
+    """Return where this process stands in its job, as the launcher and the Trainer tell it."""
+    placement = detect_placement()
+    world_size = int(trainer.world_size)
+    num_nodes = max(1, int(trainer.num_nodes))
+    launch_key = placement.launch_key
+    if placement.launcher != "torchrun" and world_size > 1:
+        launch_key = _launch_key(trainer, num_nodes)
+    return dataclasses.replace(
+        placement,
+        launcher=placement.launcher if placement.launcher != "none" else "lightning",
+        launch_key=launch_key,
+        rank=int(trainer.global_rank),
+        local_rank=int(trainer.local_rank),
+        node_rank=int(trainer.node_rank),
+        world_size=world_size,
+        local_world_size=max(1, world_size // num_nodes),
+    )
+
+
+def _launch_key(trainer: Trainer, num_nodes: int) -> str:
+    environment = trainer.strategy.cluster_environment
+    parts = [str(environment.main_address), str(environment.main_port)]
+    if num_nodes == 1:
+        # A fixed port does not tell two launches apart; the process that started the others does.
+        # It trains itself as local rank 0, unless all of them were spawned.
+        is_spawned = hasattr(trainer.strategy.launcher, "_start_method")
+        is_starter = trainer.local_rank == 0 and not is_spawned
+        parts.append(str(os.getpid() if is_starter else os.getppid()))
+    return "/".join(parts)
+
+
+def total_steps(trainer: Trainer) -> int | None:
+    """Return the optimizer steps that this training will have made at its end.
+
+    They are on the scale of ``trainer.global_step``; None where unknown or without end. Known
+    after the loaders are set up. With manual optimization only ``max_steps`` counts on that
+    scale.
+    """
+    limits = []
+    if trainer.max_steps is not None and trainer.max_steps >= 0:
+        limits.append(int(trainer.max_steps))
+    num_batches = trainer.num_training_batches
+    epochs = trainer.max_epochs
+    is_regular = trainer.lightning_module.automatic_optimization and not any(
+        hasattr(callback, "scheduling") for callback in trainer.callbacks
+    )
+    if is_regular and epochs is not None and epochs >= 0 and math.isfinite(num_batches):
+        limits.append(epochs * math.ceil(num_batches / trainer.accumulate_grad_batches))
+    return min(limits, default=None)
+
+
+def is_stopped_early(trainer: Trainer) -> bool:
+    """Return whether training ended because somebody asked it to, before its limits."""
+    if not trainer.should_stop:
+        return False
+
+    def is_reached(limit: int | None, reached: int) -> bool:
+        return limit is not None and 0 <= limit <= reached
+
+    return not (
+        is_reached(trainer.max_steps, trainer.global_step)
+        or is_reached(trainer.max_epochs, trainer.current_epoch)
+    )
+
+
+def real_optimizers(trainer: Trainer) -> list[Optimizer]:
+    """Return the optimizers, without Lightning's stand-in for a module that has none."""
+    return [each for each in trainer.optimizers if type(each).__name__ != "_MockOptimizer"]
+
+
+def has_scaler(trainer: Trainer) -> bool:
+    """Return whether a gradient scaler may skip optimizer steps."""
+    return getattr(trainer.precision_plugin, "scaler", None) is not None
+
+
+def iterate_evaluations(trainer: Trainer, stage: str) -> Iterator[tuple[Any, str]]:
+    """Yield each evaluation loop that a call of the Trainer may run, and the name of its stage.
+
+    Args:
+        trainer: The Trainer.
+        stage: What was called: ``fit``, ``validate``, ``test`` or ``predict``.
+    """
+    if stage == "fit":
+        yield trainer.fit_loop.epoch_loop.val_loop, _STAGES["validate"]
+    else:
+        yield getattr(trainer, f"{stage}_loop"), _STAGES[stage]
+
+
+def stage_name(stage: str) -> str:
+    """Return the name of a stage: train, validation, test or prediction."""
+    return _STAGES[stage]
+
+
+def is_overridden(owner: object, hook: str, base_name: str) -> bool:
+    """Return whether an object's hook is another than the one of its framework's base class.
+
+    Args:
+        owner: A module, data module or callback.
+        hook: Name of the hook.
+        base_name: Name of the base class; without such a base every hook counts as overridden.
+    """
+    base = next((kind for kind in type(owner).__mro__ if kind.__name__ == base_name), None)
+    if base is None or hook in vars(owner):
+        return True
+    return getattr(type(owner), hook, None) is not getattr(base, hook, None)

@@ -1,0 +1,181 @@
+"""The state of a training loop between two brackets.
+
+``scopes.py`` calls it as brackets open and close; it moves the timeline and cuts the recorder's
+rows. One iteration is one batch, cut at the next fetch, so what callbacks and loggers do after a
+batch belongs to it.
+"""
+
+from __future__ import annotations
+
+from costlens.core.phases import Phase
+from costlens.core.recorder import Recorder
+from costlens.core.snapshot_builder import AttemptState
+from costlens.core.timeline import Timeline
+from costlens.observe.trainer.brackets import BracketProfiler
+
+__all__ = ["LoopTimes"]
+
+_DATA_WAIT = int(Phase.DATA_WAIT)
+_BACKWARD = int(Phase.BACKWARD)
+_LOGGING = int(Phase.LOGGING)
+
+
+class LoopTimes:
+    """Where the training loop stands; only the training thread calls it.
+
+    Args:
+        timeline: The run's timeline.
+        recorder: Takes a row per iteration.
+        state: Gets the marks of start-up.
+
+    Attributes:
+        is_complete: Whether a batch has ended whose row is not cut yet.
+        is_evaluating: Whether an evaluation loop runs (the sanity check is none).
+        is_starting: Whether the set-up of this fit lasts: no batch has been fetched.
+        counts_skips: Whether a gradient scaler may skip updates, and optimizers tell the real ones.
+        profiler: Tells when the next bracket opens.
+    """
+
+    __slots__ = (
+        "_has_gap",
+        "_has_wait",
+        "_num_backward",
+        "_num_micro",
+        "counters",
+        "counts_skips",
+        "is_complete",
+        "is_evaluating",
+        "is_starting",
+        "profiler",
+        "recorder",
+        "state",
+        "timeline",
+    )
+
+    def __init__(self, timeline: Timeline, recorder: Recorder, state: AttemptState) -> None:
+        self.timeline = timeline
+        self.recorder = recorder
+        self.counters = recorder.counters
+        self.state = state
+        self.profiler: BracketProfiler | None = None
+        self.is_complete = False
+        self.is_evaluating = False
+        self.is_starting = True
+        self.counts_skips = False
+        self._has_gap = False
+        self._has_wait = False
+        self._num_backward = 0
+        self._num_micro = 0
+
+    # A batch from fetch to fetch.
+
+    def begin_fetch(self) -> None:
+        """End the iteration before; about 1 µs."""
+        if self._has_gap:
+            self._close_gap()
+        if self.is_complete:
+            self._cut()
+        if self.is_starting:
+            self._end_setup()
+
+    def take_micro_batches(self) -> int:
+        """Return how many training steps have been seen since the last call."""
+        num, self._num_micro = self._num_micro, 0
+        return num
+
+    def count_micro_batch(self) -> None:
+        """Count a call of the training step."""
+        self._num_micro += 1
+
+    def count_validation_batch(self) -> None:
+        """Count a batch of validation; the sanity check's are none."""
+        if self.is_evaluating:
+            self.counters.validation_batches += 1
+
+    def count_test_batch(self) -> None:
+        """Count a batch of a test."""
+        self.counters.test_batches += 1
+
+    def open_backward(self) -> None:
+        """Begin the backward pass."""
+        self._num_backward += 1
+        self.timeline.enter(_BACKWARD)
+
+    def close_backward(self) -> None:
+        """End the backward pass."""
+        if self._num_backward:
+            self._num_backward -= 1
+            self.timeline.leave()
+
+    def open_gap(self) -> None:
+        """Begin what follows a batch up to the next fetch."""
+        if not self._has_gap:
+            self._has_gap = True
+            self.timeline.enter(_LOGGING)
+
+    def _close_gap(self) -> None:
+        self._has_gap = False
+        self.timeline.leave()
+
+    def _cut(self) -> None:
+        self.is_complete = False
+        end_ns = self.recorder.cut()
+        if self.state.first_cut_ns is None:
+            self.state.first_cut_ns = end_ns
+
+    # Set-up and end of a fit.
+
+    def begin_setup(self) -> None:
+        """Begin the set-up of a fit or an evaluation: start-up, in a run that goes on as well."""
+        self.is_starting = True
+        self.is_complete = False
+        self._num_micro = 0
+        if self.timeline.base != Phase.STARTUP:
+            self.timeline.rebase(Phase.STARTUP)
+
+    def _end_setup(self) -> None:
+        self.is_starting = False
+        if self.counters.iterations == 0:
+            # The first iteration is start-up, too; the recorder's first cut ends it.
+            self.state.first_fetch_ns = self.timeline.mark()
+        else:
+            self.recorder.start_ns = self.timeline.rebase(Phase.OTHER)
+
+    def shut_down(self) -> None:
+        """Begin the time after the last hook of the training or the evaluation."""
+        self.timeline.rebase(Phase.SHUTDOWN)
+
+    def settle(self, depth: int) -> None:
+        """Leave everything down to ``depth`` and cut a batch that is complete."""
+        if self._has_wait:
+            self._close_wait()
+        if self._has_gap:
+            self._close_gap()
+        self.repair(depth)
+        if self.is_complete:
+            self._cut()
+
+    def repair(self, depth: int) -> None:
+        """Leave what an exception left open above ``depth``."""
+        if self.timeline.depth > depth:
+            self.timeline.unwind(depth)
+            self._num_backward = 0
+
+    # Iterators are created, and workers started, before the first bracket of an epoch.
+
+    def open_wait(self) -> None:
+        """Book what comes to waiting for data, until the next bracket of any kind.
+
+        Only outside all brackets: their ends would not be noticed.
+        """
+        if self.timeline.depth == 0 and self.profiler is not None and not self._has_wait:
+            self._has_wait = True
+            self.timeline.enter(_DATA_WAIT)
+            self.profiler.at_next_bracket(self._close_wait)
+
+    def _close_wait(self) -> None:
+        if self._has_wait:
+            self._has_wait = False
+            if self.profiler is not None:
+                self.profiler.forget_next_bracket()
+            self.timeline.leave()

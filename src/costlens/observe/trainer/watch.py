@@ -1,0 +1,216 @@
+"""One fit or evaluation of a Trainer under watch: what is put on it, and taken off again.
+
+``lightning.py`` makes one in ``setup`` and removes it in ``teardown`` or ``on_exception``; in
+between Lightning's brackets move the timeline and the hooks below complete iterations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from costlens.core.phases import Phase
+from costlens.core.recorder import Recorder
+from costlens.core.scopes import CountTaker, PhaseScope
+from costlens.core.snapshot_builder import AttemptState
+from costlens.core.timeline import Timeline
+from costlens.observe.trainer import facts
+from costlens.observe.trainer.batches import BatchCounter
+from costlens.observe.trainer.brackets import BracketProfiler, ScopeTable
+from costlens.observe.trainer.given import Optimizer, Trainer
+from costlens.observe.trainer.loop import LoopTimes
+from costlens.observe.trainer.methods import ScopedMethod
+from costlens.observe.trainer.names import ScopeMaker
+from costlens.observe.trainer.quality import QualityReader
+from costlens.observe.trainer.scopes import EdgeScope, EvaluationScope
+
+__all__ = ["Choices", "TrainerWatch", "WatchedParts"]
+
+
+class WatchedParts(Protocol):
+    """The living parts of a run that a watch writes to."""
+
+    @property
+    def timeline(self) -> Timeline:
+        """Return the timeline."""
+
+    @property
+    def recorder(self) -> Recorder:
+        """Return the recorder."""
+
+    @property
+    def values(self) -> CountTaker:
+        """Return what takes counts and metrics that may be on a device."""
+
+    @property
+    def state(self) -> AttemptState:
+        """Return the state of the attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What the user chose.
+
+    Args:
+        quality: Globs of logged names to keep.
+        window_ns: How often logged values are read, in nanoseconds.
+        tokens: The user's own count of a batch.
+        at_window: Called once a window on the training thread.
+    """
+
+    quality: tuple[str, ...]
+    window_ns: int
+    tokens: Callable[[Any], Any] | None = None
+    at_window: Callable[[], None] | None = None
+
+
+class TrainerWatch:
+    """Watches a Trainer from now on until :meth:`remove`; training thread only.
+
+    Args:
+        trainer: The Trainer.
+        stage: What was called: ``fit``, ``validate``, ``test`` or ``predict``.
+        parts: The run's parts.
+        choices: What the user chose.
+    """
+
+    def __init__(self, trainer: Trainer, stage: str, parts: WatchedParts, choices: Choices) -> None:
+        self.trainer = trainer
+        self._state = parts.state
+        self._recorder = parts.recorder
+        self._timeline = parts.timeline
+        self._choices = choices
+        self._counter = BatchCounter(parts.recorder.counters, parts.values, choices.tokens)
+        self._quality = QualityReader(parts.values, choices.quality)
+        self._next_window_ns = parts.timeline.since_ns + choices.window_ns
+        self._handles: list[Any] = []
+        self._optimizer: Any = None
+        self._has_silent_optimizers = False
+        self._global_step = 0
+        self._factor = 1
+        self._times = LoopTimes(parts.timeline, parts.recorder, parts.state)
+        self._times.begin_setup()
+        self._state.stage = facts.stage_name(stage)
+        scopes = ScopeTable(ScopeMaker(self._times, self._is_overridden))
+        self._profiler = BracketProfiler.install(trainer, scopes)
+        self._times.profiler = self._profiler
+        self._methods = self._wrap_methods(stage)
+
+    def _wrap_methods(self, stage: str) -> list[ScopedMethod]:
+        times, strategy = self._times, self.trainer.strategy
+        restore = PhaseScope(times.timeline, Phase.RESTORE)
+        loader = PhaseScope(times.timeline, Phase.DATA_WAIT)
+        methods = [
+            ScopedMethod(strategy, "load_checkpoint", restore),
+            # Behind it, Lightning creates the iterator and with it the workers.
+            ScopedMethod(
+                strategy, "process_dataloader", EdgeScope(loader, after=self._after_loader)
+            ),
+        ]
+        for loop, name in facts.iterate_evaluations(self.trainer, stage):
+            scope = EvaluationScope(times, self.trainer, name, is_all=stage != "fit")
+            methods.append(ScopedMethod(loop, "run", scope))
+        return methods
+
+    def _after_loader(self) -> None:
+        if self.trainer.training:
+            self._times.open_wait()
+
+    def _is_overridden(self, kind: str, owner: str, hook: str) -> bool:
+        if kind == "LightningModule":
+            return facts.is_overridden(self.trainer.lightning_module, hook, kind)
+        if kind == "LightningDataModule":
+            return facts.is_overridden(self.trainer.datamodule, hook, kind)
+        named = [callback for callback in self.trainer.callbacks if callback.state_key == owner]
+        return not named or any(facts.is_overridden(each, hook, "Callback") for each in named)
+
+    def remove(self) -> None:
+        """Take everything off the Trainer; the profiler that was there is back."""
+        self._times.settle(0)
+        self._profiler.remove(self.trainer)
+        for method in reversed(self._methods):
+            method.remove()
+        self._methods.clear()
+        self._remove_handles()
+
+    # What our callback's hooks do.
+
+    def start_training(self) -> None:
+        """Begin a training: optimizers and loaders are set up by now."""
+        trainer, state = self.trainer, self._state
+        self._times.is_starting = True
+        self._times.take_micro_batches()
+        self._remove_handles()
+        self._hook_optimizers(facts.real_optimizers(trainer))
+        self._global_step = state.end_step = int(trainer.global_step)
+        if state.start_step is None:
+            state.start_step = self._global_step
+        state.total_steps = facts.total_steps(trainer)
+
+    def _hook_optimizers(self, optimizers: list[Optimizer]) -> None:
+        count = _StepCount(self._recorder)
+        for optimizer in optimizers:
+            if hasattr(optimizer, "register_step_post_hook"):
+                self._handles.append(optimizer.register_step_post_hook(count))
+        self._optimizer = optimizers[0] if optimizers else None
+        # DeepSpeed's and others do not tell; then the Trainer's own count has to do.
+        self._has_silent_optimizers = len(self._handles) < len(optimizers)
+        self._times.counts_skips = bool(self._handles) and facts.has_scaler(self.trainer)
+
+    def start_epoch(self) -> None:
+        """Begin an epoch: its number goes into the rows, and accumulation may change with it."""
+        trainer = self.trainer
+        self._recorder.context = int(trainer.current_epoch)
+        is_automatic = trainer.lightning_module.automatic_optimization
+        self._factor = trainer.accumulate_grad_batches if is_automatic else 1
+
+    def end_batch(self, outputs: object, batch: object) -> None:
+        """Complete an iteration; its row is cut at the next fetch. About 10 µs."""
+        times, counters = self._times, self._recorder.counters
+        if times.is_complete:  # the same callback stands in the list twice
+            return
+        times.is_complete = True
+        number = counters.iterations
+        counters.micro_batches += times.take_micro_batches()
+        step = int(self.trainer.global_step)
+        if self._has_silent_optimizers:
+            counters.optimizer_steps += step - self._global_step
+        self._global_step = self._state.end_step = step
+        self._quality.read_batch(outputs, self._factor, number)
+        if self._optimizer is not None:
+            self._quality.read_learning_rate(self._optimizer, number)
+        if self._timeline.since_ns >= self._next_window_ns:
+            self._end_window(number)
+        # Last, because it may call a function of the user, which may fail.
+        self._counter.count(batch, number)
+
+    def _end_window(self, number: int) -> None:
+        self._next_window_ns = self._timeline.since_ns + self._choices.window_ns
+        self._quality.read_logged(self.trainer.callback_metrics, number)
+        if self._choices.at_window is not None:
+            self._choices.at_window()
+
+    def end_evaluation(self) -> None:
+        """Take what an evaluation logged; the sanity check's values are none."""
+        if not self.trainer.sanity_checking:
+            iterations = self._recorder.counters.iterations
+            number = iterations if self._times.is_complete else max(0, iterations - 1)
+            self._quality.read_logged(self.trainer.callback_metrics, number)
+
+    def _remove_handles(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+
+class _StepCount:
+    """Counts real updates: optimizers call it after each."""
+
+    __slots__ = ("_counters",)
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._counters = recorder.counters
+
+    def __call__(self, *_: Any) -> None:
+        self._counters.optimizer_steps += 1
