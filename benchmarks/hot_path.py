@@ -132,21 +132,23 @@ def measure_scopes() -> list[Measured]:
     ]
 
 
+def best_drain_us(take: Callable[[Recorder], None]) -> float:
+    """Return microseconds per row that ``take`` needs for a ring of rows."""
+    best = float("inf")
+    for _ in range(REPEATS):
+        recorder = make_recorder()
+        for _ in range(ROWS - 1):
+            recorder.timeline.enter(Phase.FORWARD)
+            recorder.timeline.leave()
+            recorder.cut()
+        began_ns = time.perf_counter_ns()
+        take(recorder)
+        best = min(best, (time.perf_counter_ns() - began_ns) / ROWS / 1000)
+    return best
+
+
 def measure_pipeline() -> list[Measured]:
     """Return the costs of a row and of a quality value on the pipeline thread."""
-
-    def drain(take: Callable[[Recorder], None]) -> float:
-        best = float("inf")
-        for _ in range(REPEATS):
-            recorder = make_recorder()
-            for _ in range(ROWS - 1):
-                recorder.timeline.enter(Phase.FORWARD)
-                recorder.timeline.leave()
-                recorder.cut()
-            began_ns = time.perf_counter_ns()
-            take(recorder)
-            best = min(best, (time.perf_counter_ns() - began_ns) / ROWS / 1000)
-        return best
 
     def unpack(recorder: Recorder) -> None:
         for _ in recorder.drain(ROWS):
@@ -172,9 +174,9 @@ def measure_pipeline() -> list[Measured]:
         return VALUES
 
     return [
-        Measured("drain a row", "pipeline", drain(unpack)),
-        Measured("drain and total a row", "pipeline", drain(add)),
-        Measured("the same with a device", "pipeline", drain(hold)),
+        Measured("drain a row", "pipeline", best_drain_us(unpack)),
+        Measured("drain and total a row", "pipeline", best_drain_us(add)),
+        Measured("the same with a device", "pipeline", best_drain_us(hold)),
         Measured("add and fold a quality value", "both", best_us(fold)),
     ]
 
