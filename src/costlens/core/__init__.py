@@ -1,1 +1,1 @@
-"""Time and its bookkeeping: phases, clock, timeline, recorder, windows, records and the pipeline thread."""
+"""The core of a run: what the training thread writes, and how windows are made of it."""

@@ -1,4 +1,4 @@
-"""The phases: what a rank's time goes to, and the one table that says which phase wins when two nest.
+"""The phases: what a rank's time goes to, and the one table that says which wins when two nest.
 
 Every nanosecond of a process belongs to exactly one phase (DESIGN law 2). A new phase is one member
 here, one line of the table and one line in the glossary.
@@ -18,10 +18,10 @@ __all__ = [
 
 
 class Phase(IntEnum):
-    """Where a nanosecond of a rank's time went; the value is the index into every array of phases."""
+    """Where a nanosecond of a rank's time went; the value is its index in arrays of phases."""
 
     STARTUP = 0
-    """Process start to the end of the first iteration: imports, model, sanity check, first batch, warm-up."""
+    """Process start to the end of the first iteration: imports, model, sanity check, warm-up."""
     RESTORE = 1
     """Loading state, and fast-forwarding through batches that were already consumed."""
     DATA_WAIT = 2
@@ -33,7 +33,7 @@ class Phase(IntEnum):
     BACKWARD = 5
     """The backward pass."""
     OPTIMIZER = 6
-    """The optimizer update, gradient clipping and zeroing included where the framework brackets them."""
+    """The optimizer update; clipping and zeroing, too, where the framework brackets them."""
     COMPUTE = 7
     """Work of an iteration that nothing split further."""
     COMMUNICATION = 8
@@ -41,15 +41,15 @@ class Phase(IntEnum):
     CHECKPOINT = 9
     """Training stands still for a save."""
     VALIDATION = 10
-    """Evaluation loops (validation, test, prediction) with their own fetches, transfers and compute."""
+    """Evaluation (validation, test, prediction) with its own fetches, transfers and compute."""
     CALLBACKS = 11
     """Hooks of other callbacks."""
     LOGGING = 12
-    """From the end of a batch to the next fetch, less everything bracketed: loggers and progress bars."""
+    """From the end of a batch to the next fetch, less everything bracketed: loggers, bars."""
     IDLE = 13
     """Paid time in which the run does nothing, such as the time between two fits."""
     IDLE_DEVICE = 14
-    """A device that is paid for and that no rank drives; booked by the ledger, never by a timeline."""
+    """A device that is paid for and that no rank drives; only the ledger books it."""
     SHUTDOWN = 15
     """From the end of training to the end of the run: flushing and closing."""
     OTHER = 16
@@ -71,33 +71,43 @@ STEP_PHASES: tuple[Phase, ...] = (
     Phase.LOGGING,
     Phase.OTHER,
 )
-"""The phases whose sum is the duration of an iteration: saves, evaluation and start-up are not training speed."""
+"""The phases that sum to the duration of an iteration: saves and evaluation are not its speed."""
 
-# outer phase -> the inner phases that take the time over; None = every inner phase does.
-_BREAKS_THROUGH: dict[Phase, frozenset[Phase] | None] = {
-    Phase.STARTUP: frozenset(
-        {Phase.RESTORE, Phase.CHECKPOINT, Phase.VALIDATION, Phase.IDLE, Phase.SHUTDOWN}
-    ),
-    Phase.RESTORE: frozenset({Phase.SHUTDOWN}),
-    Phase.CHECKPOINT: frozenset({Phase.SHUTDOWN}),
-    Phase.DATA_WAIT: frozenset({Phase.RESTORE, Phase.SHUTDOWN}),
-    Phase.TRANSFER: frozenset({Phase.SHUTDOWN}),
-    # Recomputation under activation checkpointing runs the model's forward inside the backward
-    # pass.
-    Phase.BACKWARD: frozenset(Phase) - {Phase.FORWARD, Phase.COMPUTE, Phase.OTHER},
-    Phase.VALIDATION: frozenset({Phase.CHECKPOINT, Phase.RESTORE, Phase.SHUTDOWN}),
-    Phase.CALLBACKS: frozenset({Phase.CHECKPOINT, Phase.RESTORE, Phase.VALIDATION, Phase.SHUTDOWN}),
-    Phase.LOGGING: frozenset({Phase.CHECKPOINT, Phase.RESTORE, Phase.VALIDATION, Phase.SHUTDOWN}),
-    Phase.SHUTDOWN: frozenset({Phase.CHECKPOINT}),
+_ALL = frozenset(Phase)
+
+# A save stops the training wherever it happens, and nothing after the end of training is training.
+_ALWAYS = frozenset({Phase.CHECKPOINT, Phase.SHUTDOWN})
+
+# outer phase -> the inner phases that take the time over, besides `_ALWAYS`; inside a phase that is
+# not listed every inner phase does.
+_BREAKS_THROUGH: dict[Phase, frozenset[Phase]] = {
+    # The first fetch, the sanity check and the first step with its compilation are start-up.
+    Phase.STARTUP: frozenset({Phase.RESTORE, Phase.VALIDATION, Phase.IDLE}),
+    # Fast-forwarding fetches batches, and verifying a save reads it back.
+    Phase.RESTORE: frozenset(),
+    Phase.CHECKPOINT: frozenset(),
+    # A fetch may find that the loader has to be fast-forwarded.
+    Phase.DATA_WAIT: frozenset({Phase.RESTORE}),
+    Phase.TRANSFER: frozenset(),
+    # Under activation checkpointing the model's forward runs again inside the backward pass.
+    Phase.BACKWARD: _ALL - {Phase.FORWARD, Phase.COMPUTE, Phase.OTHER},
+    Phase.VALIDATION: frozenset({Phase.RESTORE}),
+    # What a callback computes or fetches is its own doing, unless it evaluates the model.
+    Phase.CALLBACKS: frozenset({Phase.RESTORE, Phase.VALIDATION}),
+    # The gap between a batch and the next fetch holds brackets of its own.
+    Phase.LOGGING: _ALL - {Phase.COMPUTE, Phase.OTHER},
+    Phase.SHUTDOWN: frozenset(),
 }
 
 
 def _effective(outer: Phase, inner: Phase) -> int:
-    breaks = _BREAKS_THROUGH.get(outer)
-    return int(inner if breaks is None or inner in breaks else outer)
+    if inner is Phase.IDLE_DEVICE:
+        return int(outer)
+    is_winner = inner in _ALWAYS or inner in _BREAKS_THROUGH.get(outer, _ALL)
+    return int(inner if is_winner else outer)
 
 
 EFFECTIVE: tuple[tuple[int, ...], ...] = tuple(
     tuple(_effective(outer, inner) for inner in Phase) for outer in Phase
 )
-"""``EFFECTIVE[outer][inner]``: the phase that time belongs to when ``inner`` is entered inside ``outer``."""
+"""``EFFECTIVE[outer][inner]``: the phase that gets the time when ``inner`` opens in ``outer``."""

@@ -1,4 +1,4 @@
-"""The phase stack of one rank: exclusive integer nanoseconds that always add up to the time since its start.
+"""The phase stack of one rank: exclusive integer nanoseconds that add up to the time gone by.
 
 Only the training thread writes; the pipeline thread reads through :meth:`Timeline.read` without a
 lock. A doorway (Lightning, the plain loop) enters and leaves phases; the nesting table of
@@ -17,7 +17,19 @@ from costlens.core.phases import EFFECTIVE, NUM_PHASES, Phase
 
 __all__ = ["Timeline", "TimelineReading"]
 
+# (phase asked for, phase that gets the time): a level of the stack, made once for every nesting so
+# that entering a phase builds nothing.
+_Level = tuple[int, int]
+_LEVELS: tuple[tuple[_Level, ...], ...] = tuple(
+    tuple((asked, effective) for asked, effective in enumerate(row)) for row in EFFECTIVE
+)
+
 _READ_TRIES = 1000
+_READ_PAUSE_S = 0.0001
+
+
+def _pause() -> None:
+    time.sleep(_READ_PAUSE_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +60,26 @@ class Timeline:
         clock: Returns monotonic nanoseconds.
         start_ns: Where the timeline begins; time up to now is booked to ``base``.
         base: The phase at the bottom of the stack.
+
+    Attributes:
+        start_ns: Monotonic time at which the timeline began.
+        since_ns: Monotonic time of the last switch; ``sum(phase_ns) == since_ns - start_ns``.
+        phase_ns: Nanoseconds per phase up to ``since_ns``.
+        phase: The open phase.
+        base: The phase at the bottom of the stack.
+        owner: Identity of the thread that trains.
     """
 
-    __slots__ = ("_clock", "_stack", "owner", "phase", "phase_ns", "since_ns", "start_ns")
+    __slots__ = (
+        "_clock",
+        "_stack",
+        "base",
+        "owner",
+        "phase",
+        "phase_ns",
+        "since_ns",
+        "start_ns",
+    )
 
     def __init__(self, clock: Clock, start_ns: int, base: Phase = Phase.STARTUP) -> None:
         self._clock = clock
@@ -58,7 +87,8 @@ class Timeline:
         self.since_ns = start_ns
         self.phase_ns = [0] * NUM_PHASES
         self.phase = int(base)
-        self._stack = [int(base)]
+        self.base = int(base)
+        self._stack: list[_Level] = [(int(base), int(base))]
         self.owner = threading.get_ident()
 
     @property
@@ -66,9 +96,11 @@ class Timeline:
         """Return how many phases are entered and not left."""
         return len(self._stack) - 1
 
-    # The order of the writes in `_switch` is the whole concurrency protocol: between the first and
-    # the last of them the sum of `phase_ns` differs from `since_ns - start_ns`, so a reader that
-    # saw a half-done switch knows it and looks again.
+    # The order of the last three writes of a switch is the whole concurrency protocol: between the
+    # first and the last of them the sum of `phase_ns` differs from `since_ns - start_ns`, so a
+    # reader that saw a half-done switch knows it and looks again. No call stands between them: at
+    # calls the interpreter may change threads, and the reader would have to wait. `enter` and
+    # `leave` repeat them because calling `_switch` would cost them a third more.
     def _switch(self, phase: int) -> int:
         now_ns = self._clock()
         self.phase_ns[self.phase] += now_ns - self.since_ns
@@ -78,49 +110,61 @@ class Timeline:
 
     def enter(self, phase: int) -> int:
         """Open a phase inside the current one and return the time; training thread, under 1 µs."""
+        level = _LEVELS[self.phase][phase]
+        self._stack.append(level)
         now_ns = self._clock()
-        current = self.phase
-        self.phase_ns[current] += now_ns - self.since_ns
-        effective = EFFECTIVE[current][phase]
-        self._stack.append(effective)
-        self.phase = effective
+        self.phase_ns[self.phase] += now_ns - self.since_ns
+        self.phase = level[1]
         self.since_ns = now_ns
         return now_ns
 
     def leave(self) -> int:
-        """Close the phase opened last and return the time; at the bottom of the stack nothing closes."""
-        now_ns = self._clock()
-        self.phase_ns[self.phase] += now_ns - self.since_ns
+        """Close the phase opened last and return the time; the bottom of the stack stays open."""
         stack = self._stack
         if len(stack) > 1:
             stack.pop()
-        self.phase = stack[-1]
+        effective = stack[-1][1]
+        now_ns = self._clock()
+        self.phase_ns[self.phase] += now_ns - self.since_ns
+        self.phase = effective
         self.since_ns = now_ns
         return now_ns
 
     def unwind(self, depth: int) -> int:
-        """Leave phases until ``depth`` are open, as after an exception, and return the time."""
-        while len(self._stack) - 1 > max(0, depth):
-            self._stack.pop()
-        return self._switch(self._stack[-1])
+        """Leave phases until at most ``depth`` are open, as after an error; return the time."""
+        stack = self._stack
+        keep = depth + 1 if depth > 0 else 1
+        while len(stack) > keep:
+            stack.pop()
+        return self._switch(stack[-1][1])
 
     def rebase(self, phase: Phase) -> int:
         """Change the phase at the bottom of the stack from now on and return the time.
 
-        Phases open above the bottom keep the time they got when they were entered.
+        Phases open above the bottom are nested anew: a phase that start-up had swallowed gets its
+        own time once start-up is over.
         """
-        self._stack[0] = int(phase)
-        return self._switch(self._stack[-1])
+        outer = self.base = int(phase)
+        stack = self._stack
+        stack[0] = (outer, outer)
+        for depth in range(1, len(stack)):
+            stack[depth] = _LEVELS[outer][stack[depth][0]]
+            outer = stack[depth][1]
+        return self._switch(outer)
 
     def mark(self) -> int:
         """Book the open phase up to now, so that ``phase_ns`` is exact at the returned time."""
-        return self._switch(self.phase)
+        now_ns = self._clock()
+        self.phase_ns[self.phase] += now_ns - self.since_ns
+        self.since_ns = now_ns
+        return now_ns
 
-    def read(self, pause: Callable[[], None] = lambda: time.sleep(0)) -> TimelineReading:
+    def read(self, pause: Callable[[], None] = _pause) -> TimelineReading:
         """Return a consistent reading from any thread, without stopping the writer.
 
         A reading is taken again while the writer is in the middle of a switch, which the sum of the
-        phases shows.
+        phases shows. A writer that stays there for all tries (its thread gets no processor) is read
+        as it stands, up to the time its phases add up to.
 
         Args:
             pause: Called between two tries, so that the writer can finish its switch.
@@ -129,7 +173,8 @@ class Timeline:
             since_ns = self.since_ns
             phase = self.phase
             phase_ns = self.phase_ns.copy()
-            if since_ns == self.since_ns and sum(phase_ns) == since_ns - self.start_ns:
+            booked_ns = self.start_ns + sum(phase_ns)
+            if booked_ns == since_ns == self.since_ns:
                 break
             pause()
-        return TimelineReading(tuple(phase_ns), phase, since_ns)
+        return TimelineReading(tuple(phase_ns), phase, booked_ns)
