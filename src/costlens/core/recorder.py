@@ -21,10 +21,11 @@ UNKNOWN = -1
 
 _NUM_HEAD = 11
 _ROW = struct.Struct(f"<{_NUM_HEAD + NUM_PHASES}q")
+_STARTUP = int(Phase.STARTUP)
 
 
 class Row(NamedTuple):
-    """One finished iteration; every count and the phases are cumulative since the start of the attempt.
+    """One finished iteration; its counts and phases are cumulative since the attempt began.
 
     Args:
         number: Number of the iteration in this attempt, from 0.
@@ -105,7 +106,13 @@ class Recorder:
 
     Args:
         timeline: The timeline whose phases each row copies.
-        capacity: Rows the ring holds before the oldest unread ones are lost, > 0.
+        capacity: Rows the ring holds before the oldest unread ones are lost, > 1.
+
+    Attributes:
+        counters: Counts of the attempt.
+        num_dropped: Rows that were overwritten before they were read.
+        start_ns: Monotonic start of the iteration under way; a doorway may set it to the fetch.
+        context: What the next row carries as its ``context``.
     """
 
     def __init__(self, timeline: Timeline, capacity: int = 16384) -> None:
@@ -113,6 +120,7 @@ class Recorder:
         self.counters = Counters()
         self.capacity = capacity
         self._ring = bytearray(_ROW.size * capacity)
+        self._first = b""
         self._num_written = 0
         self._num_read = 0
         self.num_dropped = 0
@@ -120,10 +128,10 @@ class Recorder:
         self.context = UNKNOWN
 
     def cut(self) -> int:
-        """End the current iteration now, append its row, and return the time; training thread, about 2 µs.
+        """End the iteration now, append its row and return the time; training thread, about 1 µs.
 
-        The first cut of an attempt also ends start-up: the first iteration belongs to it, with its
-        compilation, its allocator warm-up and its first batch.
+        The first cut also ends start-up: the first iteration belongs to it, with its compilation,
+        its allocator warm-up and its first batch.
         """
         counters = self.counters
         index = counters.iterations
@@ -147,24 +155,40 @@ class Recorder:
             self.context,
             *timeline.phase_ns,
         )
+        if written == 0:
+            # Rates are counted from the first row, so it must outlive any delay of the reader.
+            self._first = bytes(self._ring[: _ROW.size])
         self._num_written = written + 1
         self.start_ns = end_ns
-        if index == 0:
+        if timeline.base == _STARTUP:
             timeline.rebase(Phase.OTHER)
         return end_ns
 
     def drain(self, max_rows: int) -> Iterator[Row]:
         """Yield up to ``max_rows`` unread rows, oldest first; pipeline thread only.
 
-        Rows that were overwritten before they were read are counted in ``num_dropped``.
+        Rows that were overwritten before they were read are counted in ``num_dropped``; the first
+        row of the attempt never is.
         """
-        # One row of distance: the writer may be filling the slot that follows the newest.
-        oldest = self._num_written - self.capacity + 1
-        if self._num_read < oldest:
-            self.num_dropped += oldest - self._num_read
-            self._num_read = oldest
-        stop = min(self._num_written, self._num_read + max_rows)
-        while self._num_read < stop:
-            values = _ROW.unpack_from(self._ring, (self._num_read % self.capacity) * _ROW.size)
-            self._num_read += 1
+        for _ in range(max_rows):
+            if self._num_read == self._num_written:
+                return
+            values = self._read_next()
             yield Row._make((*values[:_NUM_HEAD], values[_NUM_HEAD:]))
+
+    def _read_next(self) -> tuple[int, ...]:
+        if self._num_read == 0:
+            self._num_read = 1
+            return _ROW.unpack(self._first)
+        while True:
+            number = self._num_read
+            values = _ROW.unpack_from(self._ring, (number % self.capacity) * _ROW.size)
+            # The writer does not wait. What was unpacked is the wanted row, and whole, only if the
+            # writer has not come round to its slot even now; one row of distance, for it may be in
+            # the middle of the row that it has not counted yet.
+            oldest = self._num_written - self.capacity + 1
+            if number >= oldest:
+                self._num_read = number + 1
+                return values
+            self.num_dropped += oldest - number
+            self._num_read = oldest
