@@ -1,4 +1,4 @@
-"""What stands between ``with`` and the loop's own code: phases and iterations as reusable context managers.
+"""What stands between ``with`` and the loop's own code: phases and iterations as context managers.
 
 A scope does a clock read or two and a few additions; it raises nothing and lets every exception of
 its block pass.
@@ -6,36 +6,50 @@ its block pass.
 
 from __future__ import annotations
 
+from threading import get_ident
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Protocol
 
+from costlens.core.log import log
 from costlens.core.phases import Phase
 from costlens.core.recorder import Recorder
+from costlens.core.timeline import Timeline
 
 __all__ = ["INERT_SCOPE", "CountTaker", "InertScope", "IterationScope", "PhaseScope"]
 
+_NOT_OPEN = -1
+_COMPUTE = int(Phase.COMPUTE)
+
 
 class CountTaker(Protocol):
-    """Takes counts and values that may still be on a device."""
+    """Takes counts and values that may still be on a device; waits for nothing, raises nothing."""
 
-    def add_count(self, name: str, value: Any, number: int) -> None:
-        """Add ``value`` to the counter ``name`` of iteration ``number`` without waiting for a device."""
+    def add_count(self, name: str, value: object, number: int) -> None:
+        """Add ``value`` to the counter ``name`` of iteration ``number``."""
 
-    def add_metric(self, name: str, value: Any, number: int) -> None:
-        """Take one value of a quality metric of iteration ``number`` without waiting for a device."""
+    def add_metric(self, name: str, value: object, number: int) -> None:
+        """Take a value of a quality metric of iteration ``number``."""
 
 
 class PhaseScope:
-    """A phase for the length of a block; may be entered again and inside itself."""
+    """A phase for the length of a block; may be entered again and inside itself.
 
-    __slots__ = ("_phase", "_timeline")
+    On any thread but the one that trains it does nothing: what a helper thread does costs the
+    training no time.
+    """
 
-    def __init__(self, timeline: Any, phase: Phase) -> None:
+    __slots__ = ("_depths", "_phase", "_timeline")
+
+    def __init__(self, timeline: Timeline, phase: Phase) -> None:
         self._timeline = timeline
         self._phase = int(phase)
+        self._depths: list[int] = []
 
     def __enter__(self) -> PhaseScope:
-        self._timeline.enter(self._phase)
+        timeline = self._timeline
+        if timeline.owner == get_ident():
+            self._depths.append(timeline.depth)
+            timeline.enter(self._phase)
         return self
 
     def __exit__(
@@ -44,44 +58,71 @@ class PhaseScope:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._timeline.leave()
+        # An exception may have left phases open inside.
+        if self._depths:
+            self._timeline.unwind(self._depths.pop())
 
 
 class IterationScope:
     """One pass of the loop; counted only when its block ends without an exception.
+
+    The thread that enters it is the one that trains.
 
     Args:
         recorder: Takes the row.
         values: Takes counts and metrics that may be on a device.
     """
 
-    __slots__ = ("_counts", "_depth", "_micro_batches", "_recorder", "_timeline", "_values")
+    __slots__ = (
+        "_counts",
+        "_depth",
+        "_has_warned",
+        "_micro_batches",
+        "_recorder",
+        "_timeline",
+        "_values",
+    )
 
     def __init__(self, recorder: Recorder, values: CountTaker) -> None:
         self._recorder = recorder
         self._timeline = recorder.timeline
         self._values = values
-        self._counts: tuple[Any, Any, Any, Any] = (None, None, None, None)
+        self._counts: tuple[object, object, object, object] = (None, None, None, None)
         self._micro_batches = 1
-        self._depth = 0
+        self._depth = _NOT_OPEN
+        self._has_warned = False
 
     def prepare(
-        self, samples: Any, slots: Any, tokens: Any, loss_tokens: Any, micro_batches: int
-    ) -> IterationScope:
-        """Return the scope, set up for the next iteration."""
+        self,
+        samples: object,
+        slots: object,
+        tokens: object,
+        loss_tokens: object,
+        micro_batches: int,
+    ) -> IterationScope | InertScope:
+        """Return the scope, set up for the next iteration.
+
+        Inside its own block it returns a scope that does nothing: the passes of an inner loop are
+        parts of the iteration around it.
+        """
+        if self._depth != _NOT_OPEN and self._timeline.depth > self._depth:
+            self._warn_nested()
+            return INERT_SCOPE
         self._counts = (samples, slots, tokens, loss_tokens)
         self._micro_batches = micro_batches
         return self
 
-    def log(self, **metrics: Any) -> None:
-        """Take quality metrics of this iteration: host numbers, or tensors that are read after a device event."""
+    def log(self, **metrics: object) -> None:
+        """Take quality metrics of this iteration: numbers, or tensors that are read later."""
         number = self._recorder.counters.iterations
         for name, value in metrics.items():
             self._values.add_metric(name, value, number)
 
     def __enter__(self) -> IterationScope:
-        self._depth = self._timeline.depth
-        self._timeline.enter(Phase.COMPUTE)
+        timeline = self._timeline
+        timeline.owner = get_ident()
+        self._depth = timeline.depth
+        timeline.enter(_COMPUTE)
         return self
 
     def __exit__(
@@ -90,29 +131,45 @@ class IterationScope:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if kind is not None:
-            self._timeline.unwind(self._depth)
-            return
+        depth, self._depth = self._depth, _NOT_OPEN
+        if kind is None:
+            self._count()
+        self._timeline.unwind(depth)
+        if kind is None:
+            self._recorder.cut()
+
+    def _count(self) -> None:
         counters = self._recorder.counters
-        number = counters.iterations
         counters.micro_batches += self._micro_batches
         samples, slots, tokens, loss_tokens = self._counts
-        if samples is not None:
-            counters.add_samples(int(samples))
-        if slots is not None:
-            self._add("slots", slots, number)
-        if tokens is not None:
-            self._add("tokens", tokens, number)
-        if loss_tokens is not None:
-            self._add("loss_tokens", loss_tokens, number)
-        self._timeline.unwind(self._depth)
-        self._recorder.cut()
+        if type(samples) is int:
+            counters.add_samples(samples)
+        elif samples is not None:
+            self._hand_over("samples", samples)
+        if type(slots) is int:
+            counters.add_slots(slots)
+        elif slots is not None:
+            self._hand_over("slots", slots)
+        if type(tokens) is int:
+            counters.add_tokens(tokens)
+        elif tokens is not None:
+            self._hand_over("tokens", tokens)
+        if type(loss_tokens) is int:
+            counters.add_loss_tokens(loss_tokens)
+        elif loss_tokens is not None:
+            self._hand_over("loss_tokens", loss_tokens)
 
-    def _add(self, name: str, value: Any, number: int) -> None:
-        if type(value) is int:
-            getattr(self._recorder.counters, "add_" + name)(value)
-        else:
-            self._values.add_count(name, value, number)
+    def _hand_over(self, name: str, value: object) -> None:
+        self._values.add_count(name, value, self._recorder.counters.iterations)
+
+    def _warn_nested(self) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            log.warning(
+                "costlens.iteration.nested",
+                message="run.iteration() inside run.iteration() counts nothing: put one around a"
+                " whole pass of the loop and say micro_batches=n",
+            )
 
 
 class InertScope:
@@ -120,11 +177,11 @@ class InertScope:
 
     __slots__ = ()
 
-    def prepare(self, *_counts: Any) -> InertScope:
+    def prepare(self, *_counts: object) -> InertScope:
         """Return the scope."""
         return self
 
-    def log(self, **metrics: Any) -> None:
+    def log(self, **metrics: object) -> None:
         """Take nothing."""
 
     def __enter__(self) -> InertScope:
