@@ -1,4 +1,4 @@
-"""Quality of the model as the run goes: loss, gradient norm, learning rate and chosen validation metrics.
+"""Quality of the model as the run goes: loss, gradient norm, learning rate, validation metrics.
 
 Doorways append numbers that are on the host already, ``observe/device_values`` appends those it
 read after a device event; the pipeline thread folds them into bounded summaries that spans, metrics
@@ -10,24 +10,27 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 __all__ = ["MAX_NAMES", "Observation", "Quality", "QualityBook", "Summary", "improves_upwards"]
 
 MAX_NAMES = 16
-"""Most quality names of a run; further ones are counted as dropped (bounded series, DESIGN law 5)."""
+"""Most quality names of a run; values of further ones are counted as dropped (DESIGN law 5)."""
 
 _CAPACITY = 8192
+_DOWNWARDS = ("loss", "error", "mape", "brier", "fid")
 _UPWARDS = ("acc", "auc", "f1", "bleu", "rouge", "recall", "precision", "map", "iou", "r2", "score")
 
 
 def improves_upwards(name: str) -> bool:
-    """Return whether a higher value of a metric of this name is better; anything unknown counts as a loss."""
+    """Return whether a higher value of a metric of this name is better; the unknown is a loss."""
     lowered = name.lower()
+    if any(word in lowered for word in _DOWNWARDS):
+        return False
     return any(word in lowered for word in _UPWARDS)
 
 
-@dataclass(frozen=True, slots=True)
-class Observation:
+class Observation(NamedTuple):
     """One value of one quality metric.
 
     Args:
@@ -43,7 +46,7 @@ class Observation:
     mono_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Summary:
     """What is kept of one quality metric, whatever the length of the run.
 
@@ -71,30 +74,24 @@ class Summary:
     first_nonfinite_iteration: int | None = None
     total: float = 0.0
 
-    def add(self, seen: Observation) -> Summary:
-        """Return the summary with one more observation."""
-        if not math.isfinite(seen.value):
+    def add(self, seen: Observation) -> None:
+        """Take in one more observation; about 0.5 µs on the pipeline thread."""
+        value = seen.value
+        if not math.isfinite(value):
+            self.num_nonfinite += 1
             first = self.first_nonfinite_iteration
-            first = seen.iteration if first is None else min(first, seen.iteration)
-            return replace(
-                self, num_nonfinite=self.num_nonfinite + 1, first_nonfinite_iteration=first
-            )
-        is_better = self.best is None or (
-            seen.value > self.best if self.higher_is_better else seen.value < self.best
-        )
-        best = (
-            {"best": seen.value, "best_iteration": seen.iteration, "best_ns": seen.mono_ns}
-            if is_better
-            else {}
-        )
-        return replace(
-            self,
-            last=seen.value,
-            last_iteration=seen.iteration,
-            num_values=self.num_values + 1,
-            total=self.total + seen.value,
-            **best,  # type: ignore[arg-type]
-        )
+            if first is None or seen.iteration < first:
+                self.first_nonfinite_iteration = seen.iteration
+            return
+        self.last = value
+        self.last_iteration = seen.iteration
+        self.num_values += 1
+        self.total += value
+        best = self.best
+        if best is None or (value > best if self.higher_is_better else value < best):
+            self.best = value
+            self.best_iteration = seen.iteration
+            self.best_ns = seen.mono_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,39 +107,59 @@ class QualityBook:
     """Collects observations from the training thread and folds them on the pipeline thread."""
 
     def __init__(self) -> None:
-        self._inbox: deque[Observation] = deque(maxlen=_CAPACITY)
-        self._num_in = 0
-        self._num_out = 0
+        self._inbox: deque[Observation] = deque()
+        self._num_refused = 0
+        self._num_unnamed = 0
         self._attempt: dict[str, Summary] = {}
         self._window: dict[str, Summary] = {}
-        self.num_dropped = 0
+
+    @property
+    def num_dropped(self) -> int:
+        """Return how many values were given up: too many at once, or of too many names."""
+        return self._num_refused + self._num_unnamed
 
     def add(self, name: str, value: float, iteration: int, mono_ns: int) -> None:
-        """Hand over one value that is on the host already; training thread, under 1 µs, never blocks."""
-        self._num_in += 1
-        self._inbox.append(Observation(name, value, iteration, mono_ns))
+        """Hand over one value that is on the host; training thread, under 1 µs, never blocks."""
+        # The newest is refused, not the oldest lost: the first bad value is the one that matters.
+        if len(self._inbox) < _CAPACITY:
+            self._inbox.append(Observation(name, value, iteration, mono_ns))
+        else:
+            self._num_refused += 1
 
     def fold(self) -> list[Observation]:
-        """Fold what has arrived and return the first non-finite value of each metric that had none before."""
+        """Fold what has arrived; return the first non-finite value of each metric ever."""
         alarms: list[Observation] = []
-        while self._inbox:
+        for _ in range(len(self._inbox)):
             seen = self._inbox.popleft()
-            self._num_out += 1
-            known = self._attempt.get(seen.name)
+            known = self._find(self._attempt, seen.name)
             if known is None:
-                if len(self._attempt) >= MAX_NAMES:
-                    self.num_dropped += 1
-                    continue
-                known = Summary(higher_is_better=improves_upwards(seen.name))
-            if not math.isfinite(seen.value) and known.num_nonfinite == 0:
+                self._num_unnamed += 1
+                continue
+            had_none = known.num_nonfinite == 0
+            known.add(seen)
+            if had_none and known.num_nonfinite:
                 alarms.append(seen)
-            self._attempt[seen.name] = known.add(seen)
-            fresh = Summary(higher_is_better=known.higher_is_better)
-            self._window[seen.name] = self._window.get(seen.name, fresh).add(seen)
+            in_window = self._find(self._window, seen.name)
+            if in_window is not None:
+                in_window.add(seen)
         return alarms
+
+    def look(self) -> Quality:
+        """Return both looks and leave the window open."""
+        return Quality(_copy(self._attempt), _copy(self._window), self.num_dropped)
 
     def take(self) -> Quality:
         """Return both looks and begin a new window."""
         window, self._window = self._window, {}
-        lost = self.num_dropped + max(0, self._num_in - self._num_out - len(self._inbox))
-        return Quality(dict(self._attempt), window, lost)
+        return Quality(_copy(self._attempt), window, self.num_dropped)
+
+    @staticmethod
+    def _find(book: dict[str, Summary], name: str) -> Summary | None:
+        known = book.get(name)
+        if known is None and len(book) < MAX_NAMES:
+            known = book[name] = Summary(higher_is_better=improves_upwards(name))
+        return known
+
+
+def _copy(book: dict[str, Summary]) -> dict[str, Summary]:
+    return {name: replace(summary) for name, summary in book.items()}
