@@ -1,10 +1,9 @@
-"""The record: what one rank writes about one attempt, and what readers make of all of them together.
+"""The record: what one rank writes about one attempt, and what readers make of all of them.
 
 :class:`RankRecord` is written by ``export/record.py`` at every heartbeat and is the only truth of
 the ledger; :class:`RunRecord` is what ``account/ledger.py`` merges from them, what ``costlens
-report --json`` prints and what docs/record.schema.json describes. Absent means unknown, never zero.
-Times are Unix seconds, durations integer nanoseconds (``_ns``) or seconds (``_s``), money is a
-decimal string.
+report --json`` prints and what docs/record.schema.json describes. Absent means unknown, never zero;
+times are Unix seconds, durations nanoseconds (``_ns``) or seconds (``_s``), money a decimal string.
 """
 
 from __future__ import annotations
@@ -162,7 +161,10 @@ class StepsPart(_Part):
 
 
 class RatesPart(_Part):
-    """Rates of training in the newest session: per second of iteration time, without start-up, saves and evaluation."""
+    """Rates of training in the newest session, per second of iteration time.
+
+    Neither start-up nor saves nor evaluation are in it.
+    """
 
     iterations_per_s: float | None = None
     steps_per_s: float | None = None
@@ -177,7 +179,7 @@ class PricePart(_Part):
     amount: str = Field(description="Money per hour and unit, as a decimal string.")
     unit: Literal["gpu", "node"]
     share: str = Field(
-        description="How many units this rank pays for, as a decimal string; a node shared by 4 ranks is 0.25."
+        description="Units this rank pays for, as a decimal string; a node shared by 4 is 0.25."
     )
     currency: str
     source: str = Field(description="Where the price came from, such as COSTLENS_GPU_HOUR_PRICE.")
@@ -224,14 +226,13 @@ class TelemetryPart(_Part):
     quality_dropped: int = 0
     record_failures: int = 0
     overhead_s: float = Field(
-        0.0,
-        description="CPU seconds of the pipeline thread; the training thread's share is benchmarked.",
+        0.0, description="CPU seconds of the pipeline thread; the training thread's is benchmarked."
     )
     exports: dict[str, ExportHealth] = Field(default_factory=dict)
     num_windows: int = 0
     num_segments: int = 0
     iterations_unresolved: int = Field(
-        0, description="Iterations whose device events have not finished."
+        0, description="Iterations whose device events have not finished, or never came."
     )
 
 
@@ -250,7 +251,7 @@ class WindowPart(_Part):
 
 
 class RankRecord(_Part):
-    """All that one rank knows about one attempt; at most 256 KiB, whatever the length of the run."""
+    """All that one rank knows about one attempt; at most 256 KiB, however long the run."""
 
     schema_version: Literal["costlens.rank/1"] = RANK_SCHEMA
     run: RunPart

@@ -1,4 +1,7 @@
-"""What the pipeline hands to every stage once a window: the window, the rank's record so far, and how to place it in wall time."""
+"""What the pipeline hands to every exporter once a window, and what an exporter is.
+
+The window that closed, the rank's record so far, and the anchor that places both in wall time.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ class Snapshot:
 
 
 class Exporter(Protocol):
-    """Something that carries snapshots out of the process; every method runs on the pipeline thread.
+    """Something that carries snapshots out of the process, on the pipeline thread.
 
     An exporter must bound its own memory and time; what it raises is contained and counted by the
     pipeline.

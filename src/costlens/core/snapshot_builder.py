@@ -1,4 +1,4 @@
-"""Builds a rank's record from the living parts of a run: the one place where counters become the numbers that everyone reads.
+"""Builds a rank's record from the living parts of a run: here counters become what everyone reads.
 
 Runs on the pipeline thread at every heartbeat; reads the timeline and the counters without stopping
 the training thread.
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from costlens.core.clock import NS_PER_S, Anchor
 from costlens.core.phases import NAMES, NUM_PHASES
-from costlens.core.quality import Observation, Quality, QualityBook, Summary
+from costlens.core.quality import Observation, QualityBook, Summary
 from costlens.core.recorder import UNKNOWN, Recorder
 from costlens.core.records import (
     AttemptPart,
@@ -47,7 +47,7 @@ _COUNTS = (
 
 @dataclass(slots=True)
 class AttemptState:
-    """What the doorway and run.py know about the attempt; replaced field by field, read at each heartbeat.
+    """What the doorway and run.py know about the attempt; read at each heartbeat.
 
     Times are monotonic nanoseconds.
     """
@@ -87,7 +87,7 @@ class SnapshotBuilder:
         telemetry: Tells how watching itself fares.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - it joins the living parts; a bag of them would say less
         self,
         state: AttemptState,
         timeline: Timeline,
@@ -144,13 +144,15 @@ class SnapshotBuilder:
         reading = self.timeline.read()
         # The training thread may have moved on since `now_ns` was taken: a window never ends before
         # what is booked.
-        end_ns = (
-            state.end_ns if is_last and state.end_ns is not None else max(now_ns, reading.since_ns)
-        )
+        if is_last and state.end_ns is not None:
+            now_ns = state.end_ns
+        end_ns = max(now_ns, reading.since_ns)
         host_ns = reading.until(end_ns)
+        if is_last:
+            self.totals.close(host_ns)
         booked_ns = self.totals.book(host_ns)
         counts = self.counts()
-        quality = Quality({}, {}) if opens else self.quality.take()
+        quality = self.quality.look() if opens else self.quality.take()
         window = self._window(end_ns, booked_ns, counts, opens=opens)
         record = RankRecord(
             run=state.run,

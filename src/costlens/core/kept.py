@@ -1,0 +1,116 @@
+"""Which iterations are kept in full, for spans: the first, every n-th and the slowest of a window.
+
+``core/window.py`` offers every iteration on the pipeline thread; everything else about it lives on
+in sums only.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from costlens.core.durations import Sketch
+from costlens.core.recorder import Row
+
+__all__ = ["Iteration", "KeepPolicy", "Keeper"]
+
+# A median of fewer iterations says little, and it changes slowly after that.
+_MIN_FOR_MEDIAN = 20
+_MEDIAN_EVERY = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Iteration:
+    """One iteration that was kept in full, for a span.
+
+    Args:
+        index: Its number in the attempt, from 0.
+        start_ns: Monotonic start.
+        end_ns: Monotonic end.
+        phase_ns: Its own nanoseconds per phase, as the host saw them.
+        step_ns: The part that counts as its duration (see ``STEP_PHASES``).
+        reason: ``sampled``, ``slow`` or ``first``.
+    """
+
+    index: int
+    start_ns: int
+    end_ns: int
+    phase_ns: tuple[int, ...]
+    step_ns: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeepPolicy:
+    """Which iterations are kept in full.
+
+    Args:
+        every: Keep every n-th iteration, the same on all ranks, > 0.
+        max_sampled: Most of those per window.
+        slow_ratio: Keep an iteration longer than this many running medians.
+        max_slow: Most of those per window.
+    """
+
+    every: int = 100
+    max_sampled: int = 1
+    slow_ratio: float = 1.5
+    max_slow: int = 3
+
+
+class Keeper:
+    """Picks iterations as they come by.
+
+    Args:
+        policy: What to pick.
+        sketch: Durations of the attempt, for the median; the caller adds to it.
+    """
+
+    def __init__(self, policy: KeepPolicy, sketch: Sketch) -> None:
+        self._policy = policy
+        self._sketch = sketch
+        self._median_ns = math.inf
+        self._num_until_median = 0
+        self._num_sampled = 0
+        self._kept: list[Iteration] = []
+        self._slow: list[Iteration] = []
+
+    def offer(self, row: Row, before_ns: tuple[int, ...], step_ns: int) -> None:
+        """Keep the iteration if the policy says so.
+
+        Args:
+            row: The iteration.
+            before_ns: Nanoseconds per phase at the end of the iteration before.
+            step_ns: Its duration.
+        """
+        policy = self._policy
+        if row.number == 0:
+            self._kept.append(_make(row, before_ns, step_ns, "first"))
+        elif row.number % policy.every == 0 and self._num_sampled < policy.max_sampled:
+            self._num_sampled += 1
+            self._kept.append(_make(row, before_ns, step_ns, "sampled"))
+        elif self._is_slow(step_ns):
+            self._slow.append(_make(row, before_ns, step_ns, "slow"))
+            self._slow.sort(key=lambda kept: kept.step_ns, reverse=True)
+            del self._slow[policy.max_slow :]
+
+    def take(self) -> tuple[Iteration, ...]:
+        """Return what was kept since the last call, in order, and forget it."""
+        kept = sorted([*self._kept, *self._slow], key=lambda iteration: iteration.index)
+        self._kept.clear()
+        self._slow.clear()
+        self._num_sampled = 0
+        return tuple(kept)
+
+    def _is_slow(self, step_ns: int) -> bool:
+        if self._sketch.count <= _MIN_FOR_MEDIAN:
+            return False
+        if self._num_until_median == 0:
+            self._median_ns = self._sketch.quantile_ns(0.5) or math.inf
+            self._num_until_median = _MEDIAN_EVERY
+        self._num_until_median -= 1
+        return step_ns > self._policy.slow_ratio * self._median_ns
+
+
+def _make(row: Row, before_ns: tuple[int, ...], step_ns: int, reason: str) -> Iteration:
+    own_ns = tuple(now - before for now, before in zip(row.phase_ns, before_ns, strict=True))
+    return Iteration(row.number, row.start_ns, row.end_ns, own_ns, step_ns, reason)
