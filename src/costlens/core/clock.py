@@ -16,7 +16,7 @@ __all__ = ["NS_PER_S", "Anchor", "Clock", "anchor_now"]
 NS_PER_S = 1_000_000_000
 
 Clock = Callable[[], int]
-"""Returns monotonic nanoseconds; never goes back, goes on while the process is stopped (SIGSTOP)."""
+"""Returns monotonic nanoseconds; goes on while the process is stopped (SIGSTOP)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
-"""The one place that swallows exceptions: a fault of ours is logged once per cause, counted, and never reaches the training.
+"""The one place that swallows exceptions: a fault of ours never reaches the training.
 
-Under pytest (or with ``strict``) the exception is raised again, so that a fault cannot hide in our
-own tests. Checkpoint and configuration errors do not come here: the user asked for those and must
-see them.
+It is counted, and logged once per cause. Under pytest (or with ``strict``) it is raised again, so
+that it cannot hide in our own tests; checkpoint and configuration errors do not come here, for the
+user asked for those.
 """
 
 from __future__ import annotations
@@ -12,18 +12,25 @@ import sys
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import ParamSpec, TypeVar
 
 from costlens.config import is_under_test
-from costlens.core.log import log
 
 __all__ = ["Faults", "faults", "is_inert_process", "pid_guard"]
 
 _MAX_CAUSES = 64
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
 
 class Faults:
-    """Counts the faults of costlens itself, by the place they happened in."""
+    """Counts the faults of costlens itself, by the place they happened in.
+
+    Attributes:
+        counts: Faults by place.
+        strict: Whether a fault is raised again; None asks whether a test is running.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -37,7 +44,7 @@ class Faults:
         return sum(self.counts.values())
 
     def absorb(self, place: str, error: BaseException) -> None:
-        """Count a fault and log it once per place and type; raise it again where tests ask for that.
+        """Count a fault and log it once per place and type; raise it where tests ask for that.
 
         Args:
             place: A short constant name of the code that failed, such as ``pipeline.drain``; it
@@ -51,13 +58,7 @@ class Faults:
             if is_new:
                 self._logged.add(cause)
         if is_new:
-            log.warning(
-                "costlens.fault",
-                place=place,
-                error_type=type(error).__name__,
-                message="a fault inside costlens was contained; training goes on unharmed",
-                exc_info=error,
-            )
+            self._log(place, error)
         if self.strict or (self.strict is None and is_under_test()):
             raise error
 
@@ -65,11 +66,33 @@ class Faults:
         """Return a context manager that absorbs any ``Exception`` of its block."""
         return _Containment(self, place)
 
-    def call(self, place: str, function: Callable[..., Any], *args: Any) -> Any:
+    def call(
+        self, place: str, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
+    ) -> _T | None:
         """Return what ``function`` returns, or None when it failed and the fault was absorbed."""
         with self.contain(place):
-            return function(*args)
+            return function(*args, **kwargs)
         return None
+
+    def renew_lock(self) -> None:
+        """Make the lock anew in a forked child, where nobody is left to release the old one."""
+        self._lock = threading.Lock()
+
+    def _log(self, place: str, error: BaseException) -> None:
+        # core/log.py contains what its listeners raise, and so needs this module first.
+        from costlens.core.log import log
+
+        try:
+            log.warning(
+                "costlens.fault",
+                place=place,
+                error_type=type(error).__name__,
+                message="a fault inside costlens was contained; training goes on unharmed",
+                exc_info=error,
+            )
+        except Exception:  # such as an error whose text cannot be made
+            with self._lock:
+                self.counts["guard.log"] = self.counts.get("guard.log", 0) + 1
 
 
 class _Containment:
@@ -110,5 +133,5 @@ def is_inert_process() -> bool:
     A spawned rank trains and counts; only ``get_worker_info()`` marks a loader worker. torch is
     asked only if it is loaded already.
     """
-    data = sys.modules.get("torch.utils.data")
-    return data is not None and data.get_worker_info() is not None
+    ask = getattr(sys.modules.get("torch.utils.data"), "get_worker_info", None)
+    return ask is not None and ask() is not None

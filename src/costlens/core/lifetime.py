@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import weakref
 from typing import Protocol
 
 from costlens.core.guard import faults
@@ -25,7 +24,8 @@ class Living(Protocol):
         """Become inert: this is a copy in a forked child."""
 
 
-_live: weakref.WeakSet[Living] = weakref.WeakSet()
+# Strong references: a run that nobody else holds any more must still be closed at exit.
+_live: list[Living] = []
 _state = {"registered": False, "num_opened": 0}
 
 
@@ -37,23 +37,24 @@ def claim_ordinal() -> int:
 
 
 def live() -> list[Living]:
-    """Return what is open now."""
-    return list(_live)
+    """Return what is open now, oldest first."""
+    return _live.copy()
 
 
 def register(living: Living) -> None:
-    """Close ``living`` at exit and silence it in forked children."""
+    """Close ``living`` at exit and silence it in forked children; twice is once."""
     if not _state["registered"]:
         _state["registered"] = True
         atexit.register(_close_all)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=_silence_all)
-    _live.add(living)
+    if not any(known is living for known in _live):
+        _live.append(living)
 
 
 def unregister(living: Living) -> None:
-    """Forget ``living``."""
-    _live.discard(living)
+    """Forget ``living``, if it is known."""
+    _live[:] = [known for known in _live if known is not living]
 
 
 def _close_all() -> None:
@@ -62,7 +63,8 @@ def _close_all() -> None:
 
 
 def _silence_all() -> None:
+    faults.renew_lock()
     for living in live():
-        living.silence()
+        faults.call("lifetime.fork", living.silence)
     _live.clear()
     _state["num_opened"] = 0

@@ -24,7 +24,7 @@ _BREATH_S = 0.001
 
 
 class Pipeline:
-    """Runs ``begin``, then ``close`` at the end of every window, then ``end``, all on one daemon thread.
+    """Runs ``begin``, then ``close`` at the end of every window, all on one daemon thread.
 
     Args:
         recorder: The ring to drain.
@@ -36,9 +36,13 @@ class Pipeline:
         poll: Called after every drain, before a window closes: resolves device events, folds
             quality.
         close: Called with the monotonic end of each window and whether it is the last.
+
+    Attributes:
+        ready: Set once ``begin`` has returned.
+        cpu_ns: Processor time of the thread so far.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the last three are the stages that run.py injects
         self,
         recorder: Recorder,
         totals: Totals,
@@ -66,7 +70,11 @@ class Pipeline:
         self.thread.start()
 
     def stop(self, timeout_s: float) -> bool:
-        """Ask for the last window and wait for it; return whether the thread ended within ``timeout_s`` seconds."""
+        """Ask for the last window, wait for it, and return whether the thread ended in time.
+
+        Args:
+            timeout_s: Most seconds to wait, >= 0; the thread goes on after that.
+        """
         self._stop.set()
         if self.thread.is_alive() and self.thread is not threading.current_thread():
             self.thread.join(timeout_s)
@@ -79,7 +87,7 @@ class Pipeline:
         while not self._stop.is_set():
             wait_s = min(_DRAIN_EVERY_S, max(0.0, (next_close_ns - self._clock()) / NS_PER_S))
             self._stop.wait(wait_s)
-            faults.call("pipeline.drain", self._drain)
+            self._collect()
             now_ns = self._clock()
             if now_ns >= next_close_ns and not self._stop.is_set():
                 faults.call("pipeline.close", self._close, now_ns, False)
@@ -87,12 +95,19 @@ class Pipeline:
                 # empty ones.
                 next_close_ns = max(next_close_ns + self._window_ns, now_ns + self._window_ns // 2)
             self.cpu_ns = time.thread_time_ns()
-        faults.call("pipeline.drain", self._drain)
+        self._collect()
         faults.call("pipeline.close", self._close, self._clock(), True)
         self.cpu_ns = time.thread_time_ns()
 
+    # Two guards: rows that cannot be totalled must not keep device events from being resolved.
+    def _collect(self) -> None:
+        faults.call("pipeline.drain", self._drain)
+        faults.call("pipeline.poll", self._poll)
+
     def _drain(self) -> None:
-        while True:
+        # No more than the ring holds: a loop that writes rows faster than they can be added up
+        # loses some, but windows go on closing.
+        for _ in range(self._recorder.capacity // _SLICE_ROWS + 1):
             num_rows = 0
             for row in self._recorder.drain(_SLICE_ROWS):
                 self._totals.add(row)
@@ -100,4 +115,3 @@ class Pipeline:
             if num_rows < _SLICE_ROWS:
                 break
             time.sleep(_BREATH_S)
-        self._poll()
