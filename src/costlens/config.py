@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import (
@@ -31,11 +32,20 @@ ENV_PREFIX = "COSTLENS_"
 _FOREIGN = frozenset({"COSTLENS_REQUIRE"})
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
-_FALSE = frozenset({"0", "false", "no", "off", ""})
+_FALSE = frozenset({"0", "false", "no", "off"})
+
+# Everything before the last @ of a URL, and its query: where credentials stand.
+_CREDENTIALS = re.compile(r"(?<=://)\S*@|(?<=\?)\S*")
+_MAX_SHOWN = 80
 
 
 class Config(BaseSettings):
-    """The settings of one run, frozen."""
+    """The settings of one run, frozen; fields that are not given come from the environment.
+
+    Raises:
+        ConfigError: If a value is not usable; the message names it, what is allowed and where it
+            came from.
+    """
 
     model_config = SettingsConfigDict(
         env_prefix=ENV_PREFIX,
@@ -57,17 +67,18 @@ class Config(BaseSettings):
         None,
         min_length=1,
         max_length=200,
-        description="Identity of the run over its restarts. Unset: scheduler job id, else the checkpoint URL's run.json, "
-        "else a new one.",
+        description="Identity of the run over its restarts. Unset: scheduler job id, else the "
+        "checkpoint URL's run.json, else a new one.",
     )
     dir: str = Field(
         "",
-        description="Where run folders go: a path or any fsspec URL. Unset: `<checkpoint url>/.costlens` when a checkpoint URL "
-        "is set, else `costlens-runs`.",
+        description="Where run folders go: a path or any fsspec URL. Unset: "
+        "`<checkpoint url>/.costlens` when a checkpoint URL is set, else `costlens-runs`.",
     )
     checkpoint_url: str | None = Field(
         None,
-        description="Where this run keeps its checkpoints (any fsspec URL); its run.json ties restarts to one run.",
+        description="Where this run keeps its checkpoints (any fsspec URL); its run.json ties "
+        "restarts to one run.",
     )
     gpu_hour_price: Decimal | None = Field(
         None,
@@ -79,7 +90,8 @@ class Config(BaseSettings):
         None,
         ge=0,
         allow_inf_nan=False,
-        description="Money per node and hour; used where no GPU price applies. Unset is unknown, 0 is free.",
+        description="Money per node and hour; used where no GPU price applies. Unset is unknown, "
+        "0 is free.",
     )
     currency: str = Field("USD", pattern=r"^[A-Z]{3}$", description="ISO 4217 code of the prices.")
     quality: Annotated[tuple[str, ...], NoDecode] = Field(
@@ -95,7 +107,7 @@ class Config(BaseSettings):
     )
     window_s: float = Field(
         10.0,
-        gt=0,
+        ge=0.01,
         le=3600,
         description="Seconds of one aggregation window and of one metric export.",
     )
@@ -112,9 +124,17 @@ class Config(BaseSettings):
         description="Most seconds that ending a run waits for back-ends, all together.",
     )
 
+    if not TYPE_CHECKING:  # type checkers see the signature that pydantic makes of the fields
+
+        def __init__(self, **values: object) -> None:
+            try:
+                super().__init__(**values)
+            except ValidationError as error:
+                raise ConfigError(_explain(error, values, os.environ)) from None
+
     @field_validator("enabled", "autoattach", "summary", mode="before")
     @classmethod
-    def _parse_switch(cls, value: Any) -> Any:
+    def _parse_switch(cls, value: object) -> object:
         if not isinstance(value, str):
             return value
         lowered = value.strip().lower()
@@ -126,7 +146,7 @@ class Config(BaseSettings):
 
     @field_validator("quality", mode="before")
     @classmethod
-    def _split(cls, value: Any) -> Any:
+    def _split(cls, value: object) -> object:
         if isinstance(value, str):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return value
@@ -134,13 +154,13 @@ class Config(BaseSettings):
     @classmethod
     def settings_customise_sources(
         cls,
-        settings_cls: type[BaseSettings],
+        settings_cls: type[BaseSettings],  # noqa: ARG003 - pydantic passes all by name
         init_settings: PydanticBaseSettingsSource,
         env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the same
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the same
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Return the sources in order of precedence: arguments, then the environment, nothing else."""
+        """Return the sources in order of precedence: arguments, the environment, nothing else."""
         return init_settings, env_settings
 
     @property
@@ -159,12 +179,12 @@ class Config(BaseSettings):
 
 
 def resolve_config(config: Config | None = None, **arguments: Any) -> Config:
-    """Return the settings of a run: arguments that are not None, then the environment, then defaults.
+    """Return the settings: arguments that are not None, then the environment, then defaults.
 
     An unknown ``COSTLENS_*`` variable warns once with the nearest known name.
 
     Args:
-        config: A ready configuration; arguments override its fields.
+        config: Ready settings; arguments override its fields.
         **arguments: Fields of :class:`Config`; None means "not given".
 
     Raises:
@@ -173,14 +193,14 @@ def resolve_config(config: Config | None = None, **arguments: Any) -> Config:
     """
     given = {name: value for name, value in arguments.items() if value is not None}
     _warn_unknown(os.environ)
-    try:
-        if config is None:
-            return Config(**given)
-        if not given:
-            return config
-        return Config(**{**config.model_dump(exclude_unset=False), **given})
-    except ValidationError as error:
-        raise ConfigError(_explain(error, given, os.environ)) from None
+    if config is None:
+        return Config(**given)
+    if not given:
+        return config
+    merged = Config(**{**dict(config), **given})
+    # Which fields somebody set, rather than left at their default, stays known.
+    set_fields = config.model_fields_set | given.keys()
+    return Config.model_construct(_fields_set=set_fields, **dict(merged))
 
 
 def is_under_test() -> bool:
@@ -192,30 +212,41 @@ def _warn_unknown(environ: Mapping[str, str]) -> None:
     known = {ENV_PREFIX + name.upper() for name in Config.model_fields} | _FOREIGN
     for variable in sorted(environ):
         if variable.upper().startswith(ENV_PREFIX) and variable.upper() not in known:
-            nearest = difflib.get_close_matches(variable.upper(), known, n=1, cutoff=0.0)
             warnings.warn(
-                f"{variable} is not a costlens setting and is ignored; did you mean {nearest[0]}?",
+                f"{variable} is not a costlens setting and is ignored; did you mean "
+                f"{_nearest(variable.upper(), known)}?",
                 stacklevel=4,
             )
 
 
-def _explain(error: ValidationError, given: Mapping[str, Any], environ: Mapping[str, str]) -> str:
+def _nearest(name: str, known: Iterable[str]) -> str:
+    return difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.0)[0]
+
+
+def _explain(
+    error: ValidationError, given: Mapping[str, object], environ: Mapping[str, str]
+) -> str:
     lines = []
-    for problem in error.errors(include_url=False):
+    for problem in error.errors(include_url=False, include_input=False):
         name = str(problem["loc"][0]) if problem["loc"] else "config"
+        if name not in Config.model_fields:
+            nearest = _nearest(name, Config.model_fields)
+            lines.append(f"{name} is not a costlens setting; did you mean {nearest}?")
+            continue
         variable = ENV_PREFIX + name.upper()
         if name in given:
-            source, seen = f"argument {name}", repr(given[name])
+            source, value = f"argument {name}", given[name]
         else:
-            source, seen = (
-                variable,
-                repr(next((v for k, v in environ.items() if k.upper() == variable), None)),
-            )
-        if name not in Config.model_fields:
-            nearest = difflib.get_close_matches(name, Config.model_fields, n=1, cutoff=0.0)
-            lines.append(f"{name} is not a costlens setting; did you mean {nearest[0]}?")
-            continue
+            source = variable
+            value = next((v for k, v in environ.items() if k.upper() == variable), None)
         message = problem["msg"].removeprefix("Value error, ")
         described = Config.model_fields[name].description
-        lines.append(f"{name} cannot be {seen} (from {source}): {message}. {name}: {described}")
+        lines.append(
+            f"{name} cannot be {_show(value)} (from {source}): {message}. {name}: {described}"
+        )
     return "\n".join(lines)
+
+
+def _show(value: object) -> str:
+    text = _CREDENTIALS.sub("…", repr(value))
+    return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…"

@@ -52,4 +52,4 @@ class RecordError(CostlensError, ValueError):
 
 
 class MissingExtraError(CostlensError, ImportError):
-    """A package that this call needs is not installed; the message holds the command that installs it."""
+    """A package that this call needs is missing; the message says how to install it."""
