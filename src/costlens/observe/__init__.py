@@ -1,1 +1,1 @@
-"""What is watched outside our own code: the process, its place in the job, modules, loaders and device events."""
+"""What is watched outside our own code: process, place in the job, modules, loaders, devices."""

@@ -1,4 +1,7 @@
-"""Where this process stands in its job, as the launcher tells it; one file a launcher, tried in the order of ``DETECTORS``."""
+"""Where this process stands in its job, as the launcher tells it; one file a launcher.
+
+They are tried in the order of ``DETECTORS``; run.py asks once, when a run opens.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ DETECTORS: tuple[Callable[[Mapping[str, str]], Placement | None], ...] = (
 
 
 def detect_placement(environ: Mapping[str, str] | None = None) -> Placement:
-    """Return the placement of this process; the first launcher that recognises the environment answers.
+    """Return the placement of this process, from the first launcher that knows the environment.
 
     Args:
         environ: The environment to read; this process's own by default.
@@ -28,4 +31,4 @@ def detect_placement(environ: Mapping[str, str] | None = None) -> Placement:
         placement = detect(seen)
         if placement is not None:
             return placement
-    return single.detect(seen)
+    return Placement()

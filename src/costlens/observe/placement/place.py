@@ -35,6 +35,9 @@ class Placement:
 
 
 def read_int(environ: Mapping[str, str], name: str, default: int = 0) -> int:
-    """Return a non-negative integer variable; anything else counts as not set, for a launcher's typo must not stop training."""
+    """Return a variable that holds an integer >= 0; anything else counts as not set.
+
+    A launcher's typo must not stop training.
+    """
     text = environ.get(name, "").strip()
     return int(text) if text.isdecimal() else default

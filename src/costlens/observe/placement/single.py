@@ -9,6 +9,6 @@ from costlens.observe.placement.place import Placement
 __all__ = ["detect"]
 
 
-def detect(environ: Mapping[str, str]) -> Placement:
+def detect(_environ: Mapping[str, str]) -> Placement:
     """Return the placement of a process that nobody launched as part of a group."""
     return Placement()

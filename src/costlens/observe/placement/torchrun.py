@@ -1,4 +1,4 @@
-"""torchrun / torchelastic, and every launcher that speaks its variables (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT)."""
+"""torchrun / torchelastic, and every launcher that sets RANK, WORLD_SIZE and MASTER_*."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ def detect(environ: Mapping[str, str]) -> Placement | None:
 
 
 def _launch_key(environ: Mapping[str, str]) -> str:
-    # The elastic run id is "none" unless the user gave one, and the restart count is not dependable
-    # across workers (pytorch/pytorch#108158). On one node the agent's process id tells two launches
-    # apart; over nodes the rendezvous does.
-    restart = environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    elastic_id = environ.get("TORCHELASTIC_RUN_ID", "none")
-    is_one_node = environ.get("LOCAL_WORLD_SIZE") == environ.get("WORLD_SIZE")
-    parts = [elastic_id, restart, environ.get("MASTER_ADDR", ""), environ.get("MASTER_PORT", "")]
-    if is_one_node:
-        parts.append(str(os.getppid()))
+    parts = [
+        environ.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")
+    ]
+    # On one node the elastic run id is "none" and the port 29500 unless the user says otherwise,
+    # launch after launch; the agent's process id tells two launches apart, and its restart count
+    # two rounds of one launch. Over nodes neither is shared: each agent counts for itself
+    # (pytorch/pytorch#108158), and there every rendezvous picks a new port.
+    is_one_node = environ.get("LOCAL_WORLD_SIZE") == environ["WORLD_SIZE"]
+    if is_one_node or "MASTER_PORT" not in environ:
+        parts += [environ.get("TORCHELASTIC_RESTART_COUNT", "0"), str(os.getppid())]
     return "/".join(parts)
