@@ -35,14 +35,21 @@ def main() -> int:
                     num_false += 1
                     print(f"FALSE {case}: {name}: {verdict}", file=sys.stderr)
                 share = abs(verdict.error_ns) / verdict.allowed_ns
-                row = (share, verdict.num, verdict.truth_ns / NS_PER_MS, verdict.error_ns / NS_PER_MS)
+                row = (
+                    share,
+                    verdict.num,
+                    verdict.truth_ns / NS_PER_MS,
+                    verdict.error_ns / NS_PER_MS,
+                )
                 worst[loop, name] = max(worst.get((loop, name), row), row)
             print(f"{case}: {name} done", file=sys.stderr)
     print("| loop | planted | phase | plants | planted ms | worst error ms | of what is allowed |")
     print("| --- | --- | --- | ---: | ---: | ---: | ---: |")
     for (loop, name), (share, num, truth_ms, error_ms) in worst.items():
         phase = PHASE_OF.get(name, "its own each")
-        print(f"| {loop} | {name} | {phase} | {num} | {truth_ms:.1f} | {error_ms:+.2f} | {share:.0%} |")
+        print(
+            f"| {loop} | {name} | {phase} | {num} | {truth_ms:.1f} | {error_ms:+.2f} | {share:.0%} |"
+        )
     return 1 if num_false else 0
 
 

@@ -58,6 +58,4 @@ def make_loader(case: Case, plants: Plants) -> torch.utils.data.DataLoader:  # t
     """Return the training loader of a case."""
     spin_ns = plants.spin_ns if "dataset" in plants.places else 0
     dataset = PlantedDataset(NUM_BATCHES * BATCH_SIZE, BATCH_SIZE, spin_ns)
-    return torch.utils.data.DataLoader(
-        dataset, batch_size=BATCH_SIZE, num_workers=case.num_workers
-    )
+    return torch.utils.data.DataLoader(dataset, batch_size=BATCH_SIZE, num_workers=case.num_workers)

@@ -108,10 +108,15 @@ class _ClockedIterator:
         self.plants = owner.plants
         with _Clocked(self.plants):
             self.plants.spin("worker_startup")
-            self.batches = iter(owner.loader)
+            self.batches: Any = iter(owner.loader)
 
     def __iter__(self) -> Iterator[Any]:
         return self
+
+    def __del__(self) -> None:
+        # Lightning drops an iterator when it makes the next one; its workers are waited for here.
+        with _Clocked(self.plants):
+            self.batches = None
 
     def __next__(self) -> Any:
         self.plants.begin_fetch()
