@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from costlens.account.prices import resolve_price
 from costlens.assembly import Parts, Session
@@ -35,8 +35,10 @@ from costlens.core.timeline import Timeline
 from costlens.core.window import KeepPolicy, Totals
 from costlens.errors import ConfigError
 from costlens.observe.device_values import DeviceValues
+from costlens.observe.loader import WatchedLoader, watch_batches
 from costlens.observe.placement import detect_placement
 from costlens.observe.placement.place import Placement
+from costlens.observe.plain_loop import PlainLoop
 from costlens.observe.process import is_interactive, process_age_ns
 
 if TYPE_CHECKING:
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
 __all__ = ["Run", "start"]
 
 _IDENTITY_WAIT_S = 5.0
+
+T = TypeVar("T")
 
 
 class Run:
@@ -318,13 +322,70 @@ class Run:
         for name, value in metrics.items():
             self._parts.values.add_metric(name, value, number)
 
-    def watch(self, model: Any, *optimizers: Any, loader: Any = None, scaler: Any = None) -> None:
-        """Time a model's forward and backward, count the steps of optimizers, and see a loader's waits, from hooks."""
-        ...
+    def watch(
+        self, model: object, *optimizers: object, loader: object = None, scaler: object = None
+    ) -> None:
+        """Time a model's forward and backward, count optimizer steps and see waits, from hooks.
 
-    def batches(self, loader: Iterable[Any], *, device: Any = None) -> Iterable[Any]:
-        """Return the loader, watched."""
-        ...
+        Without ``run.iteration`` an iteration ends at the next fetch. Watching an object again does
+        nothing; the run takes all hooks off when it finishes. No number of the training changes.
+
+        Args:
+            model: The ``torch.nn.Module`` that the loop calls.
+            *optimizers: ``torch.optim.Optimizer`` objects whose steps count.
+            loader: The DataLoader that the loop iterates as it is; not needed beside ``batches``.
+            scaler: A ``GradScaler``, so that the steps it skips are counted.
+
+        Raises:
+            ConfigError: If one of them is of a kind that has no hooks.
+        """
+        from costlens.observe.loader import watch_loader
+        from costlens.observe.torch_hooks import watch_objects
+
+        loop = self._plain_loop()
+        if loop is None:
+            return
+        watch_objects(loop, model, optimizers, scaler)
+        if loader is not None:
+            watch_loader(loop, loader)
+
+    def batches(self, loader: Iterable[T], *, device: object = None) -> WatchedLoader[T]:
+        """Return the loader, watched: each fetch is a data wait; everything else is the loader's.
+
+        It can be iterated again and again and has the loader's length and attributes.
+
+        Args:
+            loader: Any iterable of batches.
+            device: Where to move each batch, as ``torch.device`` takes it; timed as transfer. None
+                leaves batches where they are.
+
+        Raises:
+            ConfigError: If the loader cannot be iterated.
+        """
+        return watch_batches(self._plain_loop, loader, device)
+
+    def _plain_loop(self) -> PlainLoop | None:
+        if not self.is_active or self._parts is None:
+            return None
+        if not self._watches:
+            parts = self._parts
+            self._watches.append(
+                PlainLoop(self, parts.recorder, parts.values, parts.state, self._adopt_gpus)
+            )
+        loop: PlainLoop = self._watches[0]
+        return loop
+
+    def _adopt_gpus(self, num_gpus: int) -> None:
+        # The run was opened before it knew the model.
+        parts = self.parts
+        if parts.state.rank.num_gpus == 0:
+            rank = parts.state.rank.model_copy(update={"device": "cuda", "num_gpus": num_gpus})
+            price = resolve_price(self.config, rank)
+            parts.state.rank = rank
+            parts.state.price, parts.state.price_unknown = (
+                (None, price) if isinstance(price, str) else (price, None)
+            )
+        parts.totals.has_device = True
 
 
 def start(

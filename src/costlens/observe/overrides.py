@@ -1,0 +1,71 @@
+"""One method of one object of the user, watched: the class and every other object stay untouched.
+
+For what has no hooks of its own: a gradient scaler's ``step`` and a data loader's iterators.
+"""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from collections.abc import Callable
+from types import MethodType
+from typing import Any
+
+__all__ = ["Override"]
+
+
+class Override:
+    """Stands in for a bound method in its owner's ``__dict__``.
+
+    It refers to its owner weakly: data loader iterators stop their workers when the last reference
+    goes. Copies and pickles of the owner get the plain method.
+
+    Args:
+        owner: The object whose method is watched.
+        name: The method, defined by the owner's class.
+        around: Called instead with the plain method bound to its owner, then the arguments.
+    """
+
+    def __init__(self, owner: Any, name: str, around: Callable[..., Any]) -> None:  # noqa: ANN401
+        self._owner: weakref.ref[Any] = weakref.ref(owner)
+        self._name = name
+        self._around = around
+        # Another tool may have replaced the method on this object before us.
+        self._previous: Callable[..., Any] | None = vars(owner).get(name)
+        vars(owner)[name] = self
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - passes anything on
+        """Return what the plain method returns."""
+        return self._around(self._plain(), *args, **kwargs)
+
+    def _plain(self) -> Callable[..., Any]:
+        if self._previous is not None:
+            return self._previous
+        owner = self._owner()
+        return MethodType(getattr(type(owner), self._name), owner)
+
+    def remove(self) -> None:
+        """Give the owner its own method back, unless somebody else replaced it since."""
+        owner = self._owner()
+        if owner is None or vars(owner).get(self._name) is not self:
+            return
+        if self._previous is None:
+            del vars(owner)[self._name]
+        else:
+            vars(owner)[self._name] = self._previous
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> object:
+        plain = self._plain()
+        if isinstance(plain, MethodType):
+            return MethodType(plain.__func__, copy.deepcopy(plain.__self__, memo))
+        return copy.deepcopy(plain, memo)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        plain = self._plain()
+        if isinstance(plain, MethodType):
+            return (MethodType, (plain.__func__, plain.__self__))
+        return (_itself, (plain,))
+
+
+def _itself(plain: Callable[..., Any]) -> Callable[..., Any]:
+    return plain

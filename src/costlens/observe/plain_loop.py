@@ -1,0 +1,313 @@
+"""What a plain loop does, told by hooks that see one event each: fetch, forward, backward, step.
+
+Hooks (``torch_hooks``) and watched loaders (``loader``) report here on the training thread; this
+turns their reports into phases on the timeline and, where the user brackets no iterations, into
+iterations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import get_ident
+from typing import Protocol
+
+from costlens.core.guard import faults
+from costlens.core.log import log
+from costlens.core.phases import Phase
+from costlens.core.recorder import Recorder
+from costlens.core.snapshot_builder import AttemptState
+from costlens.observe.device import Device
+from costlens.observe.device_events import DeviceGaps
+from costlens.observe.device_values import DeviceValues
+
+__all__ = ["Host", "PlainLoop", "Watch", "WatchedModel"]
+
+_STARTUP = int(Phase.STARTUP)
+_RESTORE = int(Phase.RESTORE)
+_DATA_WAIT = int(Phase.DATA_WAIT)
+_TRANSFER = int(Phase.TRANSFER)
+_FORWARD = int(Phase.FORWARD)
+_BACKWARD = int(Phase.BACKWARD)
+_OPTIMIZER = int(Phase.OPTIMIZER)
+_VALIDATION = int(Phase.VALIDATION)
+
+# Only these stand at the bottom of the stack while a loop runs; start-up and shut-down are not ours
+# to end.
+_LOOP_BASES = frozenset({Phase.OTHER, Phase.COMPUTE, Phase.VALIDATION})
+
+_NUM_SKIPPED_HINT = 100
+_NOT_OPEN = -1
+
+
+class Host(Protocol):
+    """The run that a loop reports to."""
+
+    is_active: bool
+
+
+class Watch(Protocol):
+    """Hooks on one object of the user."""
+
+    def target(self) -> object:
+        """Return the watched object, or None when it is gone."""
+
+    def remove(self) -> None:
+        """Take the hooks off."""
+
+
+class WatchedModel(Watch, Protocol):
+    """Hooks on a model."""
+
+    def is_training(self) -> bool:
+        """Return whether a forward pass now would be one of training."""
+
+    def see_step(self) -> None:
+        """Learn that an optimizer stepped."""
+
+
+class PlainLoop:
+    """Turns what hooks see into phases and iterations; one per run, training thread only.
+
+    Every method costs a clock read or two. Where ``run.iteration`` is used, iterations are the
+    user's; elsewhere one ends at the next fetch after a forward pass of training, or, when no
+    loader is watched, at the next such pass after a backward one.
+
+    Args:
+        host: Says whether the run is still on.
+        recorder: Takes iterations; its timeline takes phases.
+        values: Takes counts that are still on a device, and device gaps.
+        state: Takes the moments that split start-up.
+        on_device: Called once when a watched model turns out to be on GPUs, with their number.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        recorder: Recorder,
+        values: DeviceValues,
+        state: AttemptState,
+        on_device: Callable[[int], None],
+    ) -> None:
+        self.recorder = recorder
+        self.timeline = recorder.timeline
+        self.values = values
+        self.models: list[WatchedModel] = []
+        self.watches: list[Watch] = []
+        self.num_step_calls = 0
+        self.contained = faults.contain("plain.loop")
+        self._host = host
+        self._state = state
+        self._on_device = on_device
+        self._gaps: DeviceGaps | None = None
+        self._num_cut = recorder.counters.iterations
+        self._is_explicit = False
+        self._is_inferring = False
+        self._is_trained = False
+        self._is_propagated = False
+        self._num_fetches = 0
+        self._num_skipped = 0
+        # Iterators whose batch nobody has trained on yet.
+        self._takers: set[int] = set()
+        self._taker = 0
+        # Depths of the timeline at which phases were opened that have not been closed yet.
+        self._fetch_depth = _NOT_OPEN
+        self._backward_depth = _NOT_OPEN
+        self._forward_depths: list[int] = []
+        self._step_depths: list[int] = []
+
+    def is_here(self) -> bool:
+        """Return whether the run is on and this is the thread that trains."""
+        return self._host.is_active and self.timeline.owner == get_ident()
+
+    def find(self, target: object) -> Watch | None:
+        """Return the watch on an object, if there is one."""
+        return next((watch for watch in self.watches if watch.target() is target), None)
+
+    def adopt_device(self, device: Device, num_gpus: int) -> None:
+        """Measure device gaps from now on, and tell the run that it drives ``num_gpus`` GPUs."""
+        if self._gaps is None:
+            self._gaps = self.values.gaps = DeviceGaps(device, self.recorder)
+            self._on_device(num_gpus)
+
+    def remove(self) -> None:
+        """Take all hooks off, and count the last iteration if its backward pass was complete."""
+        for watch in reversed(self.watches):
+            watch.remove()
+        self.watches.clear()
+        self.models.clear()
+        self._mend()
+        if self.timeline.depth == 0 and self._is_propagated:
+            self._end_iteration()
+
+    # Fetches.
+
+    def begin_fetch(self, taker: object) -> bool:
+        """Open the wait for a batch; return False for a fetch inside a fetch, or off our thread.
+
+        Args:
+            taker: The iterator that is asked, so that two loaders side by side can be told apart.
+        """
+        if self._fetch_depth != _NOT_OPEN or not self.is_here():
+            return False
+        self._mend()
+        timeline = self.timeline
+        depth = self._fetch_depth = timeline.depth
+        if depth == 0:
+            self._end_iteration()
+        now_ns = timeline.enter(self._fetch_phase(depth, id(taker)))
+        if self._num_fetches == 0:
+            self._state.first_fetch_ns = now_ns
+        if depth == 0 and not self._takers:
+            self.recorder.start_ns = now_ns
+        self._taker = id(taker)
+        if self._gaps is not None and timeline.phase == _DATA_WAIT:
+            self._gaps.begin_wait()
+        self._num_fetches += 1
+        return True
+
+    def end_fetch(self, *, has_batch: bool) -> None:
+        """Close the wait for a batch; only after ``begin_fetch`` returned True."""
+        timeline = self.timeline
+        depth, self._fetch_depth = self._fetch_depth, _NOT_OPEN
+        is_validation = timeline.phase == _VALIDATION
+        if self._gaps is not None:
+            self._gaps.end_wait(self.recorder.counters.iterations)
+        timeline.unwind(depth)
+        if not has_batch:
+            self._takers.clear()
+            if depth == 0:
+                self._set_base(Phase.OTHER)
+        elif is_validation:
+            self.recorder.counters.validation_batches += 1
+            if depth == 0:
+                self._set_base(Phase.VALIDATION)
+        else:
+            self._takers.add(self._taker)
+            if depth == 0:
+                self._set_base(Phase.COMPUTE if self._is_inferring else Phase.OTHER)
+
+    def begin_transfer(self) -> bool:
+        """Open a transfer; return False off our thread."""
+        if not self.is_here():
+            return False
+        self.timeline.enter(_TRANSFER)
+        return True
+
+    def end_transfer(self) -> None:
+        """Close a transfer."""
+        self.timeline.leave()
+
+    def _fetch_phase(self, depth: int, taker: int) -> int:
+        if self.models and not any(model.is_training() for model in self.models):
+            return _VALIDATION
+        # In start-up, a batch that nobody trained on was skipped: the loop is catching up.
+        if depth or taker not in self._takers or self.timeline.base != _STARTUP:
+            return _DATA_WAIT
+        self._num_skipped += 1
+        if self._num_skipped == _NUM_SKIPPED_HINT:
+            log.info(
+                "costlens.plain.skipping",
+                num_batches=_NUM_SKIPPED_HINT,
+                message="batches are fetched and not trained on, which is booked as restore; if "
+                "this is training, watch the model or put the work into run.iteration()",
+            )
+        return _RESTORE
+
+    # Compute.
+
+    def begin_forward(self, *, is_training: bool) -> None:
+        """Open the forward pass of a watched model."""
+        timeline = self.timeline
+        depth = timeline.depth
+        self._forward_depths.append(depth)
+        if depth == 0 and is_training:
+            if self._num_fetches == 0 and self._is_propagated:
+                self._end_iteration()
+            if self._is_inferring:
+                self._set_base(Phase.COMPUTE)
+        timeline.enter(_FORWARD if is_training else _VALIDATION)
+
+    def end_forward(self, *, is_trained: bool) -> None:
+        """Close the forward pass; ``is_trained`` says that gradients may follow."""
+        if self._forward_depths:
+            self.timeline.unwind(self._forward_depths.pop())
+            self._is_trained |= is_trained
+
+    def begin_backward(self) -> bool:
+        """Open the backward pass unless it is open; return whether it was opened.
+
+        On CUDA the autograd engine calls from a thread of its own while the training thread waits
+        for it, so the thread is the caller's to check.
+        """
+        if self._backward_depth != _NOT_OPEN or not self._host.is_active:
+            return False
+        self._backward_depth = self.timeline.depth
+        self.timeline.enter(_BACKWARD)
+        return True
+
+    def end_backward(self) -> None:
+        """Close the backward pass, if it is open."""
+        depth, self._backward_depth = self._backward_depth, _NOT_OPEN
+        if depth != _NOT_OPEN and self._host.is_active:
+            self.timeline.unwind(depth)
+            # A gradient of an evaluation (adversarial examples) makes no iteration.
+            self._is_propagated |= self._is_trained
+
+    def begin_step(self) -> None:
+        """Open an optimizer's step, or a scaler's around it."""
+        self._mend_backward()
+        timeline = self.timeline
+        self._step_depths.append(timeline.depth)
+        timeline.enter(_OPTIMIZER)
+
+    def end_step(self) -> None:
+        """Close an optimizer's step."""
+        if not self._step_depths:
+            return
+        depth = self._step_depths.pop()
+        self.timeline.unwind(depth)
+        self._is_trained = self._is_propagated = True
+        if depth == 0:
+            self._set_base(Phase.OTHER)
+
+    # Iterations.
+
+    def _end_iteration(self) -> None:
+        counters = self.recorder.counters
+        if counters.iterations != self._num_cut:
+            # Somebody else cut: the user brackets iterations, and nothing is inferred any more.
+            self._is_explicit, self._is_inferring = True, False
+            if counters.iterations == 1:
+                self._state.first_cut_ns = self.recorder.start_ns
+            self._takers.clear()
+        elif self._is_trained and not self._is_explicit:
+            counters.micro_batches += 1
+            end_ns = self.recorder.cut()
+            if counters.iterations == 1:
+                self._state.first_cut_ns = end_ns
+            self._is_inferring = True
+            self._takers.clear()
+        self._num_cut = counters.iterations
+        self._is_trained = self._is_propagated = False
+
+    def _set_base(self, phase: Phase) -> None:
+        timeline = self.timeline
+        if timeline.base != phase and timeline.base in _LOOP_BASES:
+            timeline.rebase(phase)
+
+    # An exception may leave a phase open: only forward hooks are called whatever happens. What is
+    # still open when the next fetch begins was abandoned; a scope around it may have closed it.
+
+    def _mend(self) -> None:
+        self._mend_backward()
+        abandoned = [*self._step_depths, *self._forward_depths]
+        if abandoned:
+            if self.timeline.phase in (_OPTIMIZER, _FORWARD):
+                self.timeline.unwind(min(abandoned))
+            self._step_depths.clear()
+            self._forward_depths.clear()
+
+    def _mend_backward(self) -> None:
+        depth, self._backward_depth = self._backward_depth, _NOT_OPEN
+        if depth != _NOT_OPEN and self.timeline.phase == _BACKWARD:
+            self.timeline.unwind(depth)

@@ -1,0 +1,303 @@
+"""Hooks on the user's model, optimizers and gradient scaler, for loops without a framework.
+
+They report to ``PlainLoop``; they change no number, hold no tensor, break no compiled graph, and
+their copies and pickles do nothing. Limits: where the model's output holds no plain tensor, or the
+model runs inside a larger compiled function, the backward pass begins only once the last
+parameter's gradient exists; what comes before stays ``compute``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import weakref
+from collections.abc import Callable, Iterable
+from threading import get_ident
+from typing import Any
+
+import torch
+from torch._dynamo import eval_frame
+
+from costlens.core.guard import faults
+from costlens.errors import ConfigError
+from costlens.observe.device_cuda import CudaDevice
+from costlens.observe.overrides import Override
+from costlens.observe.plain_loop import PlainLoop, Watch
+
+__all__ = ["ModelWatch", "OptimizerWatch", "ScalerWatch", "watch_objects"]
+
+
+class _Hook:
+    """A callable that torch keeps in the user's objects.
+
+    A copy of such an object gets a stand-in from the standard library that returns None whatever it
+    is called with, so a saved model loads where costlens is not installed.
+
+    Args:
+        report: What the hook is for; called with what torch hands over.
+    """
+
+    # torch warns when it saves a tensor whose hooks do not say that they may get lost.
+    __torch_unserializable__ = True
+
+    def __init__(self, report: Callable[..., None]) -> None:
+        self._report = report
+        self._contained = faults.contain("plain.hook")
+
+    # Where a compiled function runs eagerly in between, dynamo would look at these frames, too.
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def _run(self, *args: Any) -> None:
+        with self._contained:
+            self._report(*args)
+
+    def __call__(self, *args: Any) -> None:
+        self._run(*args)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (getattr, (contextlib.nullcontext(), "__exit__"))
+
+
+class _ModuleHook(_Hook):
+    """A hook that dynamo neither traces nor breaks a graph at.
+
+    Inside a larger compiled function dynamo inlines the call and finds nothing to do; where it
+    meets the call as a frame of its own, it runs the frame as it is.
+    """
+
+    def __call__(self, *args: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
+        self._run(*args)
+
+
+eval_frame.skip_code(_ModuleHook.__call__.__code__)
+
+
+class ModelWatch:
+    """Watches the forward and the backward pass of a module.
+
+    Args:
+        loop: Takes the reports.
+        model: The root module of the training; it is not kept alive.
+    """
+
+    def __init__(self, loop: PlainLoop, model: torch.nn.Module) -> None:
+        self._loop = loop
+        self._model = weakref.ref(model)
+        self._has_device = False
+        self._is_device_known = False
+        self._trains_in_eval = False
+        self._was_eval = False
+        engine: Any = torch.autograd.Variable._execution_engine  # noqa: SLF001 - as DDP does
+        self._queue_end = engine.queue_callback
+        self._backward_hook = _Hook(self._begin_backward)
+        self._handles = [
+            model.register_forward_pre_hook(_ModuleHook(self._begin_forward), prepend=True),
+            model.register_forward_hook(_ModuleHook(self._end_forward), always_call=True),
+        ]
+        trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        if trainable:
+            hook = _Hook(self._begin_backward)
+            register: Any = trainable[-1].register_post_accumulate_grad_hook
+            self._handles.append(register(hook))
+        self._see_device(model)
+
+    def target(self) -> torch.nn.Module | None:
+        """Return the model, or None when it is gone."""
+        return self._model()
+
+    def remove(self) -> None:
+        """Take the hooks off."""
+        for handle in self._handles:
+            handle.remove()
+
+    def is_training(self) -> bool:
+        """Return whether a forward pass now would be one of training.
+
+        A model that is trained in evaluation mode (frozen statistics) trains while gradients are
+        on.
+        """
+        model = self._model()
+        return model is not None and self._is_training(model)
+
+    def see_step(self) -> None:
+        """Learn that an optimizer stepped: what went before was training, in whatever mode."""
+        self._trains_in_eval |= self._was_eval
+
+    def _is_training(self, model: torch.nn.Module) -> bool:
+        return model.training or (self._trains_in_eval and torch.is_grad_enabled())
+
+    def _begin_forward(self, model: torch.nn.Module, _args: object) -> None:
+        if self._loop.is_here():
+            if not self._is_device_known:
+                # Between watch() and the first pass the model may have moved.
+                self._is_device_known = True
+                self._see_device(model)
+            self._loop.begin_forward(is_training=self._is_training(model))
+
+    def _end_forward(self, model: torch.nn.Module, _args: object, output: object) -> None:
+        if not self._loop.is_here():
+            return
+        has_gradient = torch.is_grad_enabled() and output is not None
+        self._loop.end_forward(is_trained=has_gradient and self._is_training(model))
+        if has_gradient:
+            self._was_eval = not model.training
+            tensor = _find_differentiable(output)
+            if tensor is not None:
+                tensor.register_hook(self._backward_hook)  # type: ignore[no-untyped-call]
+
+    def _begin_backward(self, _gradient: object) -> None:
+        # The engine works for CUDA on a thread of its own, and the training thread waits for it.
+        is_waited_for = self._has_device or self._loop.timeline.owner == get_ident()
+        if is_waited_for and self._loop.begin_backward():
+            self._queue_end(self._loop.end_backward)
+
+    def _see_device(self, model: torch.nn.Module) -> None:
+        devices = {parameter.device for parameter in model.parameters() if parameter.is_cuda}
+        if devices:
+            self._has_device = True
+            first = next(parameter.device for parameter in model.parameters() if parameter.is_cuda)
+            self._loop.adopt_device(CudaDevice(torch.cuda.current_stream(first)), len(devices))
+
+
+def _find_differentiable(output: object) -> torch.Tensor | None:
+    """Return the first plain tensor of a module's output that gradients will come back to."""
+    if type(output) is torch.Tensor:
+        return output if output.grad_fn is not None else None
+    items: Iterable[object] = ()
+    if isinstance(output, dict):
+        items = output.values()
+    elif isinstance(output, (list, tuple)):
+        items = output
+    elif dataclasses.is_dataclass(output):
+        items = vars(output).values()
+    for item in items:
+        if type(item) is torch.Tensor and item.grad_fn is not None:
+            return item
+    return None
+
+
+class OptimizerWatch:
+    """Times an optimizer and counts its steps.
+
+    Args:
+        loop: Takes the reports.
+        optimizer: Has torch's step hooks; it is not kept alive.
+    """
+
+    def __init__(self, loop: PlainLoop, optimizer: torch.optim.Optimizer) -> None:
+        self._loop = loop
+        self._optimizer = weakref.ref(optimizer)
+        self._handles = [
+            optimizer.register_step_pre_hook(_Hook(self._begin)),
+            optimizer.register_step_post_hook(_Hook(self._end)),
+        ]
+
+    def target(self) -> torch.optim.Optimizer | None:
+        """Return the optimizer, or None when it is gone."""
+        return self._optimizer()
+
+    def remove(self) -> None:
+        """Take the hooks off."""
+        for handle in self._handles:
+            handle.remove()
+
+    def _begin(self, _optimizer: object, _args: object, _kwargs: object) -> None:
+        if self._loop.is_here():
+            self._loop.begin_step()
+
+    def _end(self, optimizer: torch.optim.Optimizer, _args: object, _kwargs: object) -> None:
+        loop = self._loop
+        if not loop.is_here():
+            return
+        loop.end_step()
+        loop.num_step_calls += 1
+        for model in loop.models:
+            model.see_step()
+        counters = loop.recorder.counters
+        found_inf = getattr(optimizer, "found_inf", None)
+        if not isinstance(found_inf, torch.Tensor):
+            counters.optimizer_steps += 1
+            return
+        # A fused optimizer decides on the device whether it skips; the scaler lends it its flag.
+        number = counters.iterations
+        loop.values.add_count("skipped_steps", found_inf, number)
+        loop.values.add_count("optimizer_steps", 1 - found_inf, number)
+
+
+class ScalerWatch:
+    """Counts the steps that a gradient scaler skips: it then does not call the optimizer at all.
+
+    Args:
+        loop: Takes the reports.
+        scaler: Has ``step(optimizer)``; it is not kept alive.
+    """
+
+    def __init__(self, loop: PlainLoop, scaler: torch.amp.GradScaler) -> None:
+        self._loop = loop
+        self._scaler = weakref.ref(scaler)
+        self._override = Override(scaler, "step", self._step)
+
+    def target(self) -> torch.amp.GradScaler | None:
+        """Return the scaler, or None when it is gone."""
+        return self._scaler()
+
+    def remove(self) -> None:
+        """Give the scaler its own method back."""
+        self._override.remove()
+
+    def _step(self, step: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        loop = self._loop
+        if not loop.is_here():
+            return step(*args, **kwargs)
+        before = loop.num_step_calls
+        loop.begin_step()
+        try:
+            result = step(*args, **kwargs)
+        finally:
+            loop.end_step()
+        if loop.num_step_calls == before:
+            loop.recorder.counters.skipped_steps += 1
+        return result
+
+
+def watch_objects(
+    loop: PlainLoop, model: object, optimizers: Iterable[object], scaler: object = None
+) -> None:
+    """Put hooks on a model, optimizers and a scaler, each only once however often this is called.
+
+    Raises:
+        ConfigError: If one of them has no hooks to offer.
+    """
+    if not isinstance(model, torch.nn.Module):
+        raise ConfigError(f"watch() takes a torch.nn.Module as the model, not {_kind(model)}")
+    found: list[Callable[[], Watch]] = []
+    if loop.find(model) is None:
+        found.append(lambda: ModelWatch(loop, model))
+    for optimizer in optimizers:
+        if not isinstance(optimizer, torch.optim.Optimizer) or not hasattr(
+            optimizer, "_optimizer_step_pre_hooks"
+        ):
+            raise ConfigError(
+                f"watch() takes torch.optim.Optimizer objects after the model, not "
+                f"{_kind(optimizer)}; pass the torch optimizer that it wraps"
+            )
+        if loop.find(optimizer) is None:
+            found.append(_deferred(OptimizerWatch, loop, optimizer))
+    if scaler is not None and loop.find(scaler) is None:
+        if not callable(getattr(scaler, "step", None)):
+            raise ConfigError(f"watch() takes a gradient scaler as scaler=, not {_kind(scaler)}")
+        found.append(_deferred(ScalerWatch, loop, scaler))
+    for make in found:
+        watch = make()
+        loop.watches.append(watch)
+        if isinstance(watch, ModelWatch):
+            loop.models.append(watch)
+
+
+def _deferred(kind: Callable[..., Watch], loop: PlainLoop, target: object) -> Callable[[], Watch]:
+    return lambda: kind(loop, target)
+
+
+def _kind(value: object) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
