@@ -113,34 +113,39 @@ def price_run(
         lost_steps: Optimizer steps done again later, by attempt; None when unknown.
         is_complete: Whether every rank that took part has a record here.
     """
-    charges = [charge for record in records if (charge := charge_rank(record)) is not None]
-    unpriced = [record for record in records if charge_rank(record) is None]
-    unknown = _explain_unknown(unpriced, len(records))
-    if not charges:
-        return CostPart(unknown=unknown)
-    is_partial = bool(unpriced) or not is_complete
-    currencies = sorted({charge.currency for charge in charges})
-    sources = sorted({c.record.price.source for c in charges if c.record.price is not None})
-    if len(currencies) > 1:
-        mixed = f"prices in {' and '.join(currencies)} are not added"
-        return CostPart(
-            unknown=f"{mixed}; {unknown}" if unknown else mixed,
-            is_partial=is_partial,
-            sources=sources,
-            by_currency=_sum_by(((c.currency, c.total) for c in charges), str),
-        )
-    by_phase = ((name, money) for c in charges for name, money in c.by_phase.items())
+    charged = [(record, charge_rank(record)) for record in records]
+    charges = [charge for _, charge in charged if charge is not None]
+    unpriced = [record for record, charge in charged if charge is None]
     part = CostPart(
-        currency=currencies[0],
-        total=format_money(_add(charge.total for charge in charges)),
-        unknown=unknown,
-        is_partial=is_partial,
-        by_phase=_sum_by(by_phase, _phase_order),
-        by_attempt=_sum_by(((str(c.record.attempt.number), c.total) for c in charges), int),
-        rate_per_hour=_newest_rate(records, charges),
-        sources=sources,
+        unknown=_explain_unknown(unpriced, len(records)),
+        is_partial=bool(charges) and (bool(unpriced) or not is_complete),
+        sources=sorted({c.record.price.source for c in charges if c.record.price is not None}),
     )
-    return part.model_copy(update=_ratios(charges, lost_steps))
+    if not charges:
+        return part
+    if len({charge.currency for charge in charges}) > 1:
+        return part.model_copy(update=_mixed_totals(charges, part.unknown))
+    totals = _totals(charges) | _ratios(charges, lost_steps)
+    return part.model_copy(update={**totals, "rate_per_hour": _newest_rate(records, charges)})
+
+
+def _totals(charges: Sequence[Charge]) -> dict[str, object]:
+    by_phase = ((name, money) for c in charges for name, money in c.by_phase.items())
+    return {
+        "currency": charges[0].currency,
+        "total": format_money(_add(charge.total for charge in charges)),
+        "by_phase": _sum_by(by_phase, _phase_order),
+        "by_attempt": _sum_by(((str(c.record.attempt.number), c.total) for c in charges), int),
+    }
+
+
+def _mixed_totals(charges: Sequence[Charge], unknown: str | None) -> dict[str, object]:
+    by_currency = _sum_by(((c.currency, c.total) for c in charges), str)
+    mixed = f"prices in {' and '.join(by_currency)} are not added"
+    return {
+        "by_currency": by_currency,
+        "unknown": f"{mixed}; {unknown}" if unknown else mixed,
+    }
 
 
 def _rate_per_hour(price: PricePart) -> Decimal | None:
@@ -194,9 +199,7 @@ def _format_ratio(amount: Decimal) -> str:
         return format_money(amount.quantize(_RATIO_GRAIN))
 
 
-def _ratios(
-    charges: Sequence[Charge], lost_steps: Mapping[int, int] | None
-) -> dict[str, str | None]:
+def _ratios(charges: Sequence[Charge], lost_steps: Mapping[int, int] | None) -> dict[str, object]:
     records = [charge.record for charge in charges]
     basis = _token_basis(records)
     if basis is None:

@@ -75,8 +75,7 @@ def merge(records: Sequence[RankRecord], problems: Iterable[str] = (), *, now: f
     if not records:
         raise RecordError("the run has no readable record yet")
     chosen, notes = _choose(records)
-    closed = close_lost(chosen, now)
-    groups = group_attempts(closed)
+    groups = group_attempts(close_lost(chosen, now))
     everyone = [record for group in groups.values() for record in group]
     attempts = [summarize_attempt(group) for group in groups.values()]
     newest = groups[max(groups)]

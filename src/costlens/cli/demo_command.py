@@ -21,6 +21,7 @@ from costlens.errors import MissingExtraError, RunStateError
 if TYPE_CHECKING:
     from costlens.cli.demo.recipe import Losses
     from costlens.config import Config
+    from costlens.core.records import RunRecord
     from costlens.run import Run
 
 __all__ = ["demo"]
@@ -45,10 +46,6 @@ def demo(
     as_json: JsonFlag = False,
 ) -> None:
     """Train a small real model on the CPU, under a minute, and show where time and money went."""
-    from costlens.export.record import read_run
-    from costlens.storage.run_folder import RunFolder
-    from costlens.storage.store import Store
-
     config = load_config(name="demo", node_hour_price=price, summary=False)
     if not config.enabled:
         raise RunStateError(
@@ -56,26 +53,33 @@ def demo(
         )
     typer.echo("training a small model on the CPU; this takes less than a minute", err=True)
     # Lightning draws its bar on standard output, which --json keeps for the record.
-    target = sys.stderr if as_json else sys.stdout
-    with contextlib.redirect_stdout(target):
+    with contextlib.redirect_stdout(sys.stderr if as_json else sys.stdout):
         train = _train_plain if plain else _train_lightning
         run, losses = train(config, seed, {} if max_steps is None else {"max_steps": max_steps})
-    now = time.time()
-    record = read_run(RunFolder(Store(config.run_dir), run.id or ""), now)
+    record = _read(config, run)
     if as_json:
         document = record.model_dump(mode="json") | {"final_loss": losses.final}
         print_json(json.dumps(document, indent=2))
-        return
+    else:
+        _show(record, losses)
+
+
+def _read(config: Config, run: Run) -> RunRecord:
+    from costlens.export.record import read_run
+    from costlens.storage.run_folder import RunFolder
+    from costlens.storage.store import Store
+
+    return read_run(RunFolder(Store(config.run_dir), run.id or ""), time.time())
+
+
+def _show(record: RunRecord, losses: Losses) -> None:
     from costlens.export.console import render
 
-    console = make_console()
-    render(record, console, now=now)
-    console.print(
+    render(record, make_console())
+    typer.echo(
         f"final loss {losses.final:.4f} nats a byte, from {losses.first:.4f}; "
         f"{losses.validation:.4f} in validation\n"
-        f"the same numbers as JSON: costlens report {record.run.id} --json",
-        markup=False,
-        highlight=False,
+        f"the same numbers as JSON: costlens report {record.run.id} --json"
     )
 
 
@@ -83,7 +87,7 @@ def _train_lightning(config: Config, seed: int, options: dict[str, Any]) -> tupl
     with _needs_packages():
         from costlens.cli.demo import lightning_job
         from costlens.lightning import CostLensCallback
-    callback = CostLensCallback(config=config)
+    callback: Any = CostLensCallback(config=config)  # a Callback of Lightning's when it runs
     show_progress = sys.stdout.isatty()
     losses = lightning_job.train([callback], seed, show_progress=show_progress, **options)
     return callback.run, losses

@@ -224,8 +224,8 @@ def _work(record: RunRecord) -> Iterable[Renderable]:
 
 def _startup(record: RunRecord) -> Iterable[Renderable]:
     parts = {
-        "process and imports": record.startup.process_s,
-        "model and loaders": record.startup.setup_s,
+        "process": record.startup.process_s,
+        "set-up": record.startup.setup_s,
         "first iteration": record.startup.first_iteration_s,
     }
     known = [f"{name} {show_duration(s)}" for name, s in parts.items() if s is not None]

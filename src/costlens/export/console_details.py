@@ -13,6 +13,9 @@ from costlens.export.figures import show_count, show_duration, show_money, show_
 
 __all__ = ["describe_money", "describe_quality", "describe_telemetry"]
 
+# Numbers that steer or describe the training; no value of theirs is better than another.
+_WITHOUT_BEST = ("learning_rate", "grad_norm")
+
 
 def describe_quality(record: RunRecord) -> Iterable[Renderable]:
     """Yield the quality metrics with their best values and what reaching them took."""
@@ -23,7 +26,8 @@ def describe_quality(record: RunRecord) -> Iterable[Renderable]:
     for title in ("last", "best", "best after", "cost to best"):
         table.add_column(title, justify="right", no_wrap=True)
     for name, part in record.quality.items():
-        table.add_row(Text(name), *_quality_cells(part, record.cost.currency))
+        has_best = not any(word in name.lower() for word in _WITHOUT_BEST)
+        table.add_row(Text(name), *_quality_cells(part, record.cost.currency, has_best=has_best))
     yield table
     for name, part in record.quality.items():
         if part.num_nonfinite:
@@ -34,7 +38,9 @@ def describe_quality(record: RunRecord) -> Iterable[Renderable]:
             )
 
 
-def _quality_cells(part: QualityPart, currency: str | None) -> list[str]:
+def _quality_cells(part: QualityPart, currency: str | None, *, has_best: bool) -> list[str]:
+    if not has_best:
+        return [show_value(part.last)]
     after_s, cost = part.best_after_s, part.cost_to_best
     return [
         show_value(part.last),
@@ -52,7 +58,7 @@ def describe_money(record: RunRecord) -> Iterable[Renderable]:
         totals = [show_money(total, currency) for currency, total in cost.by_currency.items()]
         rows.append(("total", " and ".join(totals)))
     if cost.total is not None:
-        partial = "partial: a part of the run has no known price" if cost.is_partial else None
+        partial = "partial: a price or a rank's record is missing" if cost.is_partial else None
         rate = (
             f"{show_money(cost.rate_per_hour, cost.currency)} an hour"
             if cost.rate_per_hour

@@ -47,7 +47,7 @@ def test_a_finished_run_on_one_page() -> None:
     ]
     assert _line(page, "per million tokens").endswith("0.0283 USD")
     assert _line(page, "price from").endswith("COSTLENS_NODE_HOUR_PRICE")
-    assert "process and imports 3.20 s → model and loaders 700 ms → first iteration 200 ms" in page
+    assert "process 3.20 s → set-up 700 ms → first iteration 200 ms" in page
     assert "Attempts" not in page, "one attempt needs no table"
     assert "Ranks" not in page
     assert "Problems" not in page
@@ -204,3 +204,11 @@ def test_a_terminal_without_unicode_gets_ascii() -> None:
     page = raw.getvalue().decode("ascii")
     assert page.startswith("gr??e  completed")
     assert "compute  ####" in page
+
+
+def test_numbers_without_a_better_have_no_best() -> None:
+    """A learning rate or a gradient norm is shown as it is: reaching its minimum is no success."""
+    part = QualityPart(last=0.002, best=0.001, best_after_s=3.0)
+    page = _page(make_demo(quality={"learning_rate": part, "val_loss": part}))
+    assert _line(page, "learning_rate").split() == ["learning_rate", "0.002"]
+    assert len(_line(page, "val_loss").split()) > 3
