@@ -19,7 +19,7 @@ __all__ = ["UNKNOWN", "Counters", "Recorder", "Row"]
 UNKNOWN = -1
 """Marks a counter nobody has reported: absent, not zero (DESIGN law 3)."""
 
-_NUM_HEAD = 11
+_NUM_HEAD = 12
 _ROW = struct.Struct(f"<{_NUM_HEAD + NUM_PHASES}q")
 _STARTUP = int(Phase.STARTUP)
 
@@ -39,6 +39,8 @@ class Row(NamedTuple):
         tokens: Non-padding tokens.
         loss_tokens: Tokens the loss was computed on.
         context: A small number the doorway gave this iteration (epoch), or ``UNKNOWN``.
+        is_startup: 1 where start-up lasted until the end of this iteration, as the first one's
+            does, else 0.
         phase_ns: Nanoseconds per phase.
     """
 
@@ -53,6 +55,7 @@ class Row(NamedTuple):
     tokens: int
     loss_tokens: int
     context: int
+    is_startup: int
     phase_ns: tuple[int, ...]
 
 
@@ -130,14 +133,15 @@ class Recorder:
     def cut(self) -> int:
         """End the iteration now, append its row and return the time; training thread, about 1 µs.
 
-        The first cut also ends start-up: the first iteration belongs to it, with its compilation,
-        its allocator warm-up and its first batch.
+        A cut also ends start-up: the first iteration belongs to it, with its compilation, its
+        allocator warm-up and its first batch.
         """
         counters = self.counters
         index = counters.iterations
         counters.iterations = index + 1
         timeline = self.timeline
         end_ns = timeline.mark()
+        is_startup = timeline.base == _STARTUP or index == 0
         written = self._num_written
         _ROW.pack_into(
             self._ring,
@@ -153,6 +157,7 @@ class Recorder:
             counters.tokens,
             counters.loss_tokens,
             self.context,
+            is_startup,
             *timeline.phase_ns,
         )
         if written == 0:
@@ -160,7 +165,7 @@ class Recorder:
             self._first = bytes(self._ring[: _ROW.size])
         self._num_written = written + 1
         self.start_ns = end_ns
-        if timeline.base == _STARTUP:
+        if is_startup and timeline.base == _STARTUP:
             timeline.rebase(Phase.OTHER)
         return end_ns
 

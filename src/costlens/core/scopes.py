@@ -48,7 +48,7 @@ class PhaseScope:
     def __enter__(self) -> PhaseScope:
         timeline = self._timeline
         if timeline.owner == get_ident():
-            self._depths.append(timeline.depth)
+            self._depths.append(len(timeline.levels) - 1)
             timeline.enter(self._phase)
         return self
 
@@ -58,9 +58,8 @@ class PhaseScope:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # An exception may have left phases open inside.
         if self._depths:
-            self._timeline.unwind(self._depths.pop())
+            self._timeline.unwind(self._depths.pop())  # the block may have left phases open
 
 
 class IterationScope:

@@ -67,13 +67,14 @@ class Timeline:
         phase_ns: Nanoseconds per phase up to ``since_ns``.
         phase: The open phase.
         base: The phase at the bottom of the stack.
+        levels: The open phases from the bottom up: what was asked for, and what gets the time.
         owner: Identity of the thread that trains.
     """
 
     __slots__ = (
         "_clock",
-        "_stack",
         "base",
+        "levels",
         "owner",
         "phase",
         "phase_ns",
@@ -88,30 +89,24 @@ class Timeline:
         self.phase_ns = [0] * NUM_PHASES
         self.phase = int(base)
         self.base = int(base)
-        self._stack: list[_Level] = [(int(base), int(base))]
+        self.levels: list[_Level] = [(int(base), int(base))]
         self.owner = threading.get_ident()
 
     @property
     def depth(self) -> int:
         """Return how many phases are entered and not left."""
-        return len(self._stack) - 1
+        return len(self.levels) - 1
 
-    # The order of the last three writes of a switch is the whole concurrency protocol: between the
-    # first and the last of them the sum of `phase_ns` differs from `since_ns - start_ns`, so a
-    # reader that saw a half-done switch knows it and looks again. No call stands between them: at
-    # calls the interpreter may change threads, and the reader would have to wait. `enter` and
-    # `leave` repeat them because calling `_switch` would cost them a third more.
-    def _switch(self, phase: int) -> int:
-        now_ns = self._clock()
-        self.phase_ns[self.phase] += now_ns - self.since_ns
-        self.phase = phase
-        self.since_ns = now_ns
-        return now_ns
+    # Every method below ends with the same three writes, and their order is the whole concurrency
+    # protocol: between the first and the last of them the sum of `phase_ns` differs from
+    # `since_ns - start_ns`, so a reader that saw a half-done switch knows it and looks again. No
+    # call stands between them, for at calls the interpreter may change threads and let the reader
+    # wait; and they stand in each method, because a call would cost a third of the whole.
 
     def enter(self, phase: int) -> int:
         """Open a phase inside the current one and return the time; training thread, under 1 µs."""
         level = _LEVELS[self.phase][phase]
-        self._stack.append(level)
+        self.levels.append(level)
         now_ns = self._clock()
         self.phase_ns[self.phase] += now_ns - self.since_ns
         self.phase = level[1]
@@ -120,7 +115,7 @@ class Timeline:
 
     def leave(self) -> int:
         """Close the phase opened last and return the time; the bottom of the stack stays open."""
-        stack = self._stack
+        stack = self.levels
         if len(stack) > 1:
             stack.pop()
         effective = stack[-1][1]
@@ -132,25 +127,35 @@ class Timeline:
 
     def unwind(self, depth: int) -> int:
         """Leave phases until at most ``depth`` are open, as after an error; return the time."""
-        stack = self._stack
+        stack = self.levels
         keep = depth + 1 if depth > 0 else 1
         while len(stack) > keep:
             stack.pop()
-        return self._switch(stack[-1][1])
+        effective = stack[-1][1]
+        now_ns = self._clock()
+        self.phase_ns[self.phase] += now_ns - self.since_ns
+        self.phase = effective
+        self.since_ns = now_ns
+        return now_ns
 
     def rebase(self, phase: Phase) -> int:
         """Change the phase at the bottom of the stack from now on and return the time.
 
         Phases open above the bottom are nested anew: a phase that start-up had swallowed gets its
-        own time once start-up is over.
+        own time once start-up is over. The calling thread is the one that trains from now on.
         """
+        self.owner = threading.get_ident()
         outer = self.base = int(phase)
-        stack = self._stack
+        stack = self.levels
         stack[0] = (outer, outer)
         for depth in range(1, len(stack)):
             stack[depth] = _LEVELS[outer][stack[depth][0]]
             outer = stack[depth][1]
-        return self._switch(outer)
+        now_ns = self._clock()
+        self.phase_ns[self.phase] += now_ns - self.since_ns
+        self.phase = outer
+        self.since_ns = now_ns
+        return now_ns
 
     def mark(self) -> int:
         """Book the open phase up to now, so that ``phase_ns`` is exact at the returned time."""

@@ -36,7 +36,6 @@ _SESSION_COUNTS = (
     "loss_tokens",
 )
 
-_STARTUP = int(Phase.STARTUP)
 _DATA_WAIT = int(Phase.DATA_WAIT)
 _STEP_INDEXES = tuple(int(phase) for phase in STEP_PHASES)
 
@@ -76,8 +75,8 @@ class Window:
 class Totals:
     """Everything the pipeline thread has added up since the start of the attempt.
 
-    An iteration that contains start-up time (the first one) is start-up: neither its duration nor
-    its counts belong to the speed of training.
+    Neither the duration nor the counts of an iteration that belongs to start-up (the first one)
+    belong to the speed of training.
 
     Args:
         policy: Which iterations to keep in full.
@@ -117,7 +116,7 @@ class Totals:
         cumulative_ns = step_ns(row.phase_ns)
         duration_ns = cumulative_ns - self._cut_step_ns
         num_iterations = 1 if self._last is None else row.number - self._last.number
-        if row.number == 0 or row.phase_ns[_STARTUP] != self._cut_ns[_STARTUP]:
+        if row.is_startup:
             self._add_startup(row)
         else:
             self._count(duration_ns, num_iterations)
