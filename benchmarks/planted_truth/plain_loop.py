@@ -38,10 +38,12 @@ def run_plain(case: Case, plants: Plants) -> Result:
                     plants.spin("callback")
                 with run.phase("logging"):
                     plants.spin("logger")
-        with run.phase("validation"):
+        with run.phase("validation"), torch.no_grad():
+            model.eval()
             for batch in validation:
                 plants.spin("validation")
                 model(batch)
+            model.train()
         with run.phase("checkpoint"):
             plants.spin("checkpoint")
     outside_ns = time.perf_counter_ns() - run.parts.state.start_ns

@@ -6,6 +6,8 @@ import tempfile
 from collections.abc import Collection
 from dataclasses import dataclass
 
+import torch
+
 from benchmarks.planted_truth.case import Case, Result
 from benchmarks.planted_truth.lightning_loop import run_lightning
 from benchmarks.planted_truth.plain_loop import run_plain
@@ -53,6 +55,8 @@ class Verdict:
 
 def run_case(case: Case, places: Collection[str], spin_ns: int) -> Result:
     """Return the result of one pass with delays at ``places``."""
+    # On two cores the barriers between torch's threads cost milliseconds when a neighbour is busy.
+    torch.set_num_threads(1)
     plants = Plants(places, spin_ns)
     if case.loop == "plain":
         return run_plain(case, plants)

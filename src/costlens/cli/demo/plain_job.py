@@ -32,6 +32,13 @@ from costlens.cli.demo.recipe import (
 __all__ = ["WatchedRun", "train"]
 
 
+class WatchedIteration(Protocol):
+    """What the loop asks of an iteration."""
+
+    def log(self, **metrics: Tensor) -> None:
+        """Take quality metrics of this iteration."""
+
+
 class WatchedRun(Protocol):
     """What the loop asks of a run; `costlens.Run` has it."""
 
@@ -43,8 +50,11 @@ class WatchedRun(Protocol):
 
     def iteration(
         self, *, tokens: int | Tensor, slots: int, samples: int
-    ) -> AbstractContextManager[object]:
+    ) -> AbstractContextManager[WatchedIteration]:
         """Bracket one micro-batch."""
+
+    def log(self, **metrics: float) -> None:
+        """Take quality metrics."""
 
     def phase(self, name: str) -> AbstractContextManager[object]:
         """Bracket time that belongs to the phase `name`."""
@@ -72,10 +82,11 @@ def train(run: WatchedRun, seed: int = 0, *, max_steps: int = MAX_STEPS) -> Loss
     endless = chain.from_iterable(repeat(run.batches(train_loader)))
     for number, batch in enumerate(islice(endless, max_steps * ACCUMULATION), start=1):
         mask = batch["attention_mask"]
-        with run.iteration(tokens=mask.sum(), slots=mask.numel(), samples=len(mask)):
+        with run.iteration(tokens=mask.sum(), slots=mask.numel(), samples=len(mask)) as iteration:
             loss = batch_loss(model, batch)
             (loss / ACCUMULATION).backward()  # type: ignore[no-untyped-call]
             losses.append(loss.detach())
+            iteration.log(loss=loss)
             if number % ACCUMULATION == 0:
                 torch.nn.utils.clip_grad_norm_(model.parameters(), GRADIENT_CLIP)
                 optimizer.step()
@@ -83,6 +94,7 @@ def train(run: WatchedRun, seed: int = 0, *, max_steps: int = MAX_STEPS) -> Loss
         if number % validate_every == 0:
             with run.phase("validation"):
                 validation_loss = _validate(model, validation_loader)
+            run.log(val_loss=validation_loss)
     return summarise(losses, validation_loss)
 
 
