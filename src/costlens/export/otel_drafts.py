@@ -16,7 +16,7 @@ from costlens.core.quality import Observation
 from costlens.core.records import Outcome, RankRecord
 from costlens.core.window import Iteration
 from costlens.export import otel_ids
-from costlens.export.otel_ids import Ids
+from costlens.export.otel_ids import Ids, run_key
 from costlens.export.periods import COUNTS, Period, lay_out, phase_times
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ __all__ = [
     "period_draft",
     "phase_drafts",
     "rank_draft",
-    "run_key",
 ]
 
 Links = Sequence[tuple["SpanContext | None", str]]
@@ -61,11 +60,6 @@ class Draft:
     parent: SpanContext | None = None
     links: Links = ()
     error: str | None = None
-
-
-def run_key(record: RankRecord) -> tuple[str, int]:
-    """Return run id and attempt, which ids are made from."""
-    return record.run.id, record.attempt.number
 
 
 def marker_draft(record: RankRecord, links: Links) -> Draft:

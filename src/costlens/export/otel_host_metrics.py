@@ -15,6 +15,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from costlens.core.snapshot import Snapshot
 from costlens.core.window import Histogram
 from costlens.export.catalog import METRICS, Metric, read_points
+from costlens.export.otel_ids import run_key
 
 __all__ = ["HostMetricsExporter", "host_meter_provider"]
 
@@ -48,8 +49,10 @@ class HostMetricsExporter:
         self._source = source
 
     def start(self, snapshot: Snapshot) -> None:
-        """Show the host what is known before the first window."""
-        self._source.snapshot = snapshot
+        """Show the host what is known before the first window, once an attempt."""
+        before = self._source.snapshot
+        if before is None or run_key(before.record) != run_key(snapshot.record):
+            self._source.snapshot = snapshot
 
     def export(self, snapshot: Snapshot) -> None:
         """Show the host a closed window; a run's last one stays, for the host collects later."""

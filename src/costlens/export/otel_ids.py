@@ -9,6 +9,8 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import NamedTuple
 
+from costlens.core.records import RankRecord
+
 __all__ = [
     "Ids",
     "end_ids",
@@ -16,6 +18,7 @@ __all__ = [
     "marker_ids",
     "period_ids",
     "rank_ids",
+    "run_key",
     "should_trace",
 ]
 
@@ -35,6 +38,11 @@ class Ids(NamedTuple):
 
     trace_id: int
     span_id: int
+
+
+def run_key(record: RankRecord) -> tuple[str, int]:
+    """Return run id and attempt, which telemetry is told apart by and ids are made from."""
+    return record.run.id, record.attempt.number
 
 
 def _hash(num_bytes: int, *parts: str | int) -> int:

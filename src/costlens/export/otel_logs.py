@@ -28,6 +28,7 @@ from costlens.core import log
 from costlens.core.clock import Clock
 from costlens.core.snapshot import Snapshot
 from costlens.export.otel_endpoint import build_resource
+from costlens.export.otel_ids import run_key
 from costlens.export.otel_worker import ExportWorkers
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class LogsExporter:
     def export(self, snapshot: Snapshot) -> None:
         """Export the events since the last window, in batches of at most 64."""
         record = snapshot.record
-        identity = (record.run.id, record.attempt.number)
+        identity = run_key(record)
         if self._resource is None or identity != self._identity:
             self._identity = identity
             self._resource = build_resource(*identity, record.rank.rank)

@@ -20,6 +20,7 @@ from costlens.core.snapshot import Snapshot
 from costlens.core.window import STEP_BOUNDS_S, Histogram
 from costlens.export.catalog import METRICS, Metric, read_points
 from costlens.export.otel_endpoint import build_resource
+from costlens.export.otel_ids import run_key
 from costlens.export.otel_worker import ExportWorkers
 from costlens.export.readings import Point, Value
 
@@ -67,13 +68,17 @@ class MetricsExporter:
         self._deltas = _Deltas()
 
     def start(self, snapshot: Snapshot) -> None:
-        """Export what is known before the first window: counters that are rare start at 0."""
-        self.export(snapshot)
+        """Export what is known before the first window: counters that are rare start at 0.
+
+        Once an attempt: when it goes on, as for a second fit, this look knows less than the last.
+        """
+        if run_key(snapshot.record) != self._identity:
+            self.export(snapshot)
 
     def export(self, snapshot: Snapshot) -> None:
         """Export one point per known series."""
         record = snapshot.record
-        identity = (record.run.id, record.attempt.number)
+        identity = run_key(record)
         if self._resource is None or identity != self._identity:
             self._identity, self._deltas = identity, _Deltas()
             self._resource = build_resource(*identity, record.rank.rank)

@@ -11,7 +11,6 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from opentelemetry.context import Context
 from opentelemetry.sdk.metrics import Exemplar
 from opentelemetry.trace import SpanContext, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -23,6 +22,7 @@ from costlens.core.snapshot import Snapshot
 from costlens.core.window import Iteration
 from costlens.export import otel_drafts as drafts
 from costlens.export import otel_ids
+from costlens.export.otel_ids import run_key
 from costlens.export.otel_spans import Spans
 from costlens.export.periods import Period, SpanBudget, added_durations
 
@@ -57,8 +57,8 @@ class TracesExporter:
         traceparent: str | None = None,
         wall_clock: Clock = time.time_ns,
     ) -> None:
-        # A period shorter than a window would leave periods without a window, and iterations in
-        # them without a span to belong to.
+        # In periods shorter than a window ranks would not meet: their windows begin at different
+        # moments, and a window belongs to the period it begins in.
         self._period_ns = int(max(config.trace_period_s, config.window_s) * NS_PER_S)
         self._spans = spans
         self._launcher = _parse(traceparent)
@@ -90,7 +90,7 @@ class TracesExporter:
         if record is None or self._marker is None:
             return None
         number = self._wall_clock() // self._period_ns
-        ids = otel_ids.rank_ids(*drafts.run_key(record), number, record.rank.rank)
+        ids = otel_ids.rank_ids(*run_key(record), number, record.rank.rank)
         context = self._spans.locate(ids)
         if context is None or not _is_traced(record, ids.trace_id):
             return None
@@ -100,15 +100,15 @@ class TracesExporter:
         """Write the marker of the attempt, once."""
         record, before = snapshot.record, self._record
         self._record = record
-        if before is not None and drafts.run_key(before) == drafts.run_key(record):
+        if before is not None and run_key(before) == run_key(record):
             return
         self._spans.open(record)
         self._open.clear()
         self._bins = {}
-        self._marker = self._spans.locate(otel_ids.marker_ids(*drafts.run_key(record)))
+        self._marker = self._spans.locate(otel_ids.marker_ids(*run_key(record)))
         if record.rank.rank == 0:
             links = [(self._launcher, "launched_by")]
-            run_id, attempt = drafts.run_key(record)
+            run_id, attempt = run_key(record)
             if attempt > 1:
                 previous = self._spans.locate(otel_ids.marker_ids(run_id, attempt - 1))
                 links.append((previous, "resumed_from"))
@@ -149,7 +149,7 @@ class TracesExporter:
 
     def _write_period(self, snapshot: Snapshot, period: Period) -> None:
         record, anchor = snapshot.record, snapshot.anchor
-        ids = otel_ids.period_ids(*drafts.run_key(record), period.number)
+        ids = otel_ids.period_ids(*run_key(record), period.number)
         root = self._spans.locate(ids)
         if record.rank.rank == 0 and self._budget.take(1):
             links = [(self._marker, "run")]
@@ -195,6 +195,6 @@ def _is_traced(record: RankRecord, trace_id: int) -> bool:
 def _parse(traceparent: str | None) -> SpanContext | None:
     if not traceparent:
         return None
-    context = TraceContextTextMapPropagator().extract({"traceparent": traceparent}, Context())
+    context = TraceContextTextMapPropagator().extract({"traceparent": traceparent})
     found = get_current_span(context).get_span_context()
     return found if found.is_valid else None

@@ -303,6 +303,21 @@ def test_losses_are_known_by_their_names(logged: str, stage: str | None) -> None
     assert values(snapshot, "costlens.quality") == {logged: 1.5}
 
 
+def test_of_two_losses_of_a_stage_the_first_speaks() -> None:
+    """Where a stage's loss is logged per step and per epoch, always the same one is shown."""
+    run = Rehearsal()
+    for value in (3.0, 2.0):
+        run.log(train_loss_step=value, train_loss_epoch=value + 10)
+    assert values(run.look(), "costlens.loss") == {"train": 2.0}
+
+
+def test_a_name_is_cut_to_a_label() -> None:
+    """A metric logged under a whole sentence does not make a label of it."""
+    run = Rehearsal()
+    run.log(**{"a" * 1000: 1.0})
+    assert values(run.look(), "costlens.quality") == {"a" * 100: 1.0}
+
+
 def test_gradient_norm_and_learning_rate_are_known_by_their_names() -> None:
     """Their usual spellings get a metric of their own; what merely looks alike does not."""
     run = Rehearsal()

@@ -42,6 +42,7 @@ def logs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Logs]:
     """Return an exporter that listens, and make it stop afterwards."""
     monkeypatch.setattr(core_log, "context", {})
     monkeypatch.setattr(core_log, "context_sources", {})
+    monkeypatch.setitem(core_log._state, "level", 20)
     logs = Logs()
     yield logs
     logs.exporter.finish(0)

@@ -133,6 +133,21 @@ def test_the_first_look_exports_zeros() -> None:
     assert {p.value for p in found["costlens.telemetry.faults"].data.data_points} == {0}
 
 
+def test_a_second_fit_does_not_go_back() -> None:
+    """Going on with an attempt exports nothing before its next window.
+
+    The first look of a fit does not know the quality so far: its counters would go back to 0.
+    """
+    run, exports = complete(), Exports()
+    run.log(loss=float("nan"))
+    exports.exporter.start(run.look(opens=True))
+    exports.export(run.end())
+    exports.exporter.start(run.look(opens=True))
+    assert len(exports.outbox.batches) == 2
+    found = exports.export(run.look())["costlens.nonfinite.events"]
+    assert sum(point.value for point in found.data.data_points) == 1
+
+
 def test_each_attempt_has_a_resource_of_its_own() -> None:
     """C025: instance ids differ between ranks and attempts; a new attempt's values start anew."""
     exports = Exports(temporality={ObservableCounter: DELTA})
@@ -217,6 +232,7 @@ def test_a_hosts_provider_is_used(global_meter: Any) -> None:
     run = complete()
     exporter.start(run.look(opens=True))
     exporter.export(run.look())
+    exporter.start(run.look(opens=True))  # a second fit
     found = collected(reader)
     expected = {m.name for m in METRICS if m.kind != "histogram" and "process" not in m.name}
     assert set(found) == expected

@@ -22,7 +22,8 @@ from costlens.config import Config
 from costlens.core.clock import NS_PER_S
 from costlens.core.phases import Phase
 from costlens.core.records import Outcome
-from costlens.export.otel_ids import marker_ids, period_ids
+from costlens.export.otel_drafts import Draft
+from costlens.export.otel_ids import Ids, marker_ids, period_ids
 from costlens.export.otel_spans import HostSpans, OwnSpans, Spans, host_spans
 from costlens.export.otel_traces import TracesExporter
 from costlens.export.periods import MAX_SPANS_PER_HOUR
@@ -222,21 +223,36 @@ def test_exemplars_point_at_spans_that_exist() -> None:
 def test_an_iteration_belongs_to_the_period_it_began_in() -> None:
     """A slow step that crosses into the next minute is found in the minute it began in.
 
-    On all ranks alike, though the window that reports it began later.
+    On all ranks alike, though the window that reports it began in the next minute on some.
     """
     tracing = Tracing(Rehearsal()).start().windows(5)
-    tracing.run.steps(9)  # to 59 s
+    tracing.run.steps(9)
+    tracing.run.spend(Phase.DATA_WAIT, 2)  # from 59 to 61 s
     tracing.exporter.export(tracing.run.look())
-    tracing.run.step(SLOW)  # from 59 s
-    tracing.run.steps(1)
+    tracing.run.step(SLOW)
     tracing.exporter.export(tracing.run.look())
     tracing.windows(1).end()
-    slow = [
-        s for s in tracing.named("costlens.iteration") if s.attributes["costlens.reason"] == "slow"
+    (slow,) = [
+        span
+        for span in tracing.named("costlens.iteration")
+        if span.attributes["costlens.reason"] == "slow"
     ]
-    assert [ids(span)[0] for span in slow] == [
-        period_ids("run-a", 1, WALL_NS // (60 * NS_PER_S)).trace_id
+    assert seconds(slow) == (59, 65.6)
+    assert ids(slow)[0] == period_ids("run-a", 1, WALL_NS // (60 * NS_PER_S)).trace_id
+
+
+def test_a_periods_median_is_its_own() -> None:
+    """The durations of a minute are not mixed with those of the minutes before."""
+    tracing = Tracing(Rehearsal()).start().windows(6)
+    for _ in range(6):
+        tracing.run.step({Phase.FORWARD: 10.0})
+        tracing.exporter.export(tracing.run.look())
+    tracing.end()
+    medians = [
+        span.attributes["costlens.iteration.duration.median"]
+        for span in tracing.named("costlens.rank.period")
     ]
+    assert medians == [pytest.approx(1.0, rel=0.01), pytest.approx(10.0, rel=0.01)]
 
 
 def test_a_process_that_stood_still_leaves_no_orphans() -> None:
@@ -252,15 +268,15 @@ def test_a_process_that_stood_still_leaves_no_orphans() -> None:
 
 
 def test_periods_are_never_shorter_than_windows() -> None:
-    """With windows longer than periods each period still has a window.
-
-    Otherwise iterations would have no span to belong to.
-    """
-    tracing = Tracing(Rehearsal(), config={"trace_period_s": 1.0, "window_s": 30.0}).start()
-    tracing.windows(4, steps=30).end()
-    assert [seconds(span) for span in tracing.named("costlens.period")] == [
-        (0, 30), (30, 60), (60, 90), (90, 120),
-    ]  # fmt: skip
+    """With windows longer than periods, ranks whose windows begin at other moments still meet."""
+    config = {"trace_period_s": 1.0, "window_s": 30.0}
+    later = Rehearsal(1, 2, wall_ns=WALL_NS + 3 * NS_PER_S)
+    ranks = [Tracing(run, config=config) for run in (Rehearsal(0, 2), later)]
+    for tracing in ranks:
+        tracing.start().windows(4, steps=30).end()
+    roots = [ids(root)[0] for root in ranks[0].named("costlens.period")]
+    assert len(roots) == 4
+    assert [ids(span)[0] for span in ranks[1].named("costlens.rank.period")] == roots
 
 
 def test_the_first_value_that_is_not_a_number_is_an_error() -> None:
@@ -333,8 +349,8 @@ def test_an_attempts_end_joins_its_marker() -> None:
 def test_only_rank_0_and_failed_ranks_tell_the_end() -> None:
     """A rank that ended well leaves the end to rank 0; one that failed says so itself."""
     assert not Tracing(Rehearsal(1, 2)).start().windows(1).end().named("costlens.run.end")
-    failed = Tracing(Rehearsal(1, 2)).start().windows(1).end(Outcome.FAILED)
-    assert len(failed.named("costlens.run.end")) == 1
+    failed = [Tracing(Rehearsal(rank, 3)).start().windows(1).end(Outcome.FAILED) for rank in (1, 2)]
+    assert len({ids(tracing.one("costlens.run.end")) for tracing in failed}) == 2
 
 
 def test_a_second_fit_goes_on_in_the_same_attempt() -> None:
@@ -415,12 +431,15 @@ def test_log_lines_can_name_the_present_period() -> None:
     assert (int(trace_id, 16), int(span_id, 16)) == ids(present)
 
 
-def test_sampling_follows_the_hosts_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("sampler", ["traceidratio", "parentbased_traceidratio"])
+def test_sampling_follows_the_hosts_variables(
+    monkeypatch: pytest.MonkeyPatch, sampler: str
+) -> None:
     """OTEL_TRACES_SAMPLER decides by trace id, so ranks keep and drop the same periods.
 
     No exemplar points at a span that was not sampled.
     """
-    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "traceidratio")
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", sampler)
     monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0.5")
     ranks = [Tracing(Rehearsal(rank, 2)).start().windows(6 * 20) for rank in (0, 1)]
     traces = [{ids(span)[0] for span in r.spans if "rank" in span.name} for r in ranks]
@@ -429,6 +448,20 @@ def test_sampling_follows_the_hosts_variables(monkeypatch: pytest.MonkeyPatch) -
     spans = {ids(span) for ranked in ranks for span in ranked.spans}
     for ranked in ranks:
         assert {(e.trace_id, e.span_id) for e in ranked.exporter.take_exemplars()} <= spans
+
+
+def test_batches_are_small() -> None:
+    """Many spans leave in batches of at most 64: encoding more at once holds up the training."""
+    outbox = Outbox()
+    spans = OwnSpans(outbox)  # type: ignore[arg-type]
+    spans.open(Rehearsal().look().record)
+    for number in range(150):
+        spans.write(Draft("x", Ids(1, number + 1), 1, 2, {}))
+    assert outbox.batches == []
+    spans.flush()
+    assert [num_items for _, _, num_items in outbox.batches] == [64, 64, 22]
+    spans.flush()
+    assert len(outbox.batches) == 3
 
 
 def test_the_private_provider_is_let_go() -> None:
