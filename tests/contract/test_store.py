@@ -180,6 +180,8 @@ def test_listing_is_by_folder(store: Store) -> None:
     assert store.list("run") == ["run/record-1-0.json", "run/segments/w-1.jsonl"]
     assert store.children() == ["run-2/", "run/", "top"]
     assert store.children("run") == ["record-1-0.json", "segments/"]
+    assert store.sizes("run") == {"record-1-0.json": 1}
+    assert store.sizes("none") == {}
 
 
 def test_many_reads_at_once(store: Store) -> None:

@@ -36,6 +36,9 @@ class Backend(Protocol):
     def children(self, prefix: str) -> list[str]:
         """Return the names directly under the folder `prefix`, those of folders ending in ``/``."""
 
+    def sizes(self, prefix: str) -> dict[str, int]:
+        """Return the bytes of each object directly under the folder `prefix`, by its name."""
+
     def delete(self, key: str) -> None:
         """Remove the object; an absent one is fine."""
 

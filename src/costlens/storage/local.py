@@ -101,6 +101,16 @@ class LocalBackend:
             if not _is_temporary(entry.name)
         ]
 
+    def sizes(self, prefix: str) -> dict[str, int]:
+        """Return the bytes of each file directly under the folder, by its name."""
+        found = {}
+        for entry in _entries(self._path(prefix)):
+            if not _is_temporary(entry.name):
+                with suppress(FileNotFoundError):  # removed since the folder was read
+                    if entry.is_file():
+                        found[entry.name] = entry.stat().st_size
+        return found
+
     def delete(self, key: str) -> None:
         """Remove the file if there is one; its folder stays."""
         with suppress(*_ABSENT):

@@ -108,18 +108,13 @@ class RemoteBackend:
 
     def children(self, prefix: str) -> list[str]:
         """Return the names directly under the folder, those of folders ending in ``/``."""
-        folder = self._path(prefix)
-        try:
-            entries = self._fs.ls(folder, detail=True)
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        found = []
-        for entry in entries:
-            path = str(entry["name"]).rstrip("/")
-            if path != folder:  # S3 lists the marker object of an empty folder, or the file itself
-                name = path.rsplit("/", 1)[-1]
-                found.append(f"{name}/" if entry["type"] == "directory" else name)
-        return found
+        entries = self._entries(prefix)
+        return [f"{name}/" if e["type"] == "directory" else name for name, e in entries]
+
+    def sizes(self, prefix: str) -> dict[str, int]:
+        """Return the bytes of each object directly under the folder, by its name."""
+        entries = self._entries(prefix)
+        return {name: int(str(e["size"])) for name, e in entries if e["type"] != "directory"}
 
     def delete(self, key: str) -> None:
         """Remove the object if there is one."""
@@ -131,6 +126,16 @@ class RemoteBackend:
     def remove_temporaries(self, prefix: str, older_than_s: float) -> int:
         """Return 0: whole-object writes leave nothing behind."""
         return 0
+
+    def _entries(self, prefix: str) -> list[tuple[str, dict[str, object]]]:
+        folder = self._path(prefix)
+        try:
+            entries = self._fs.ls(folder, detail=True)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        found = ((str(entry["name"]).rstrip("/"), entry) for entry in entries)
+        # S3 lists the marker object of an empty folder, or the file itself.
+        return [(path.rsplit("/", 1)[-1], entry) for path, entry in found if path != folder]
 
     def _path(self, key: str) -> str:
         return f"{self._root}/{key}" if key else self._root

@@ -15,7 +15,9 @@ from contextlib import suppress
 
 from costlens.errors import StorageError
 from costlens.storage.names import safe_name
+from costlens.storage.segments import join_lines, write_closed
 from costlens.storage.store import Store
+from costlens.storage.telemetry_folder import TelemetryFolder
 
 __all__ = ["MAX_RECORD_BYTES", "RunFolder", "claim_run_id"]
 
@@ -155,19 +157,9 @@ class RunFolder:
             ValueError: If a line holds a line break.
             StorageError: If the store refuses, or has another segment under this number.
         """
-        if not lines:
-            return
-        if any(b"\n" in line for line in lines):
-            raise ValueError("a line of a segment must not hold a line break")
-        key = f"{self.run_id}/segments/windows-{attempt}-{rank}-{n:06d}.jsonl"
-        data = b"".join(line + b"\n" for line in lines)
-        if not self._store.create(key, data) and self._store.read(key) != data:
-            error = StorageError(
-                f"{key!r} in {self._store.shown_url} exists with other content; a closed segment "
-                "is never rewritten: use the next number"
-            )
-            error.errno = errno.EEXIST
-            raise error
+        if lines:
+            key = f"{self.run_id}/segments/windows-{attempt}-{rank}-{n:06d}.jsonl"
+            write_closed(self._store, key, join_lines(lines))
 
     def read_segments(self, attempt: int, rank: int) -> Iterator[bytes]:
         """Yield the lines of a rank's segments in order, holding one segment at a time.
@@ -185,6 +177,11 @@ class RunFolder:
         for _, name in sorted(names.items()):
             data = self._store.read(f"{folder}/{name}")
             yield from (data or b"").split(b"\n")[:-1]
+
+    @property
+    def telemetry(self) -> TelemetryFolder:
+        """Return the part of the folder that holds the files of telemetry."""
+        return TelemetryFolder(self._store, self.run_id)
 
     def _find_claim(self, launch_key: str, newest: int) -> tuple[int | None, bool]:
         """Return the number that carries the key, and whether a claim was still empty.
@@ -222,7 +219,7 @@ class RunFolder:
     def _remove_temporaries(self) -> None:
         # Left by writers that were killed. Only tidiness, so a refusal is nobody's concern.
         with suppress(StorageError):
-            for folder in ("", "/attempts", "/segments"):
+            for folder in ("", "/attempts", "/segments", "/telemetry"):
                 self._store.remove_temporaries(self.run_id + folder)
 
 
