@@ -117,6 +117,18 @@ class Config(BaseSettings):
     step_span_every: int = Field(
         100, ge=1, description="Every n-th iteration gets a full span (at most one per window)."
     )
+    otlp_file: bool | None = Field(
+        None,
+        description="1 also keeps telemetry as files in the run folder, which `costlens replay` "
+        "sends later; 0 does not. Unset: only where nothing is sent over OTLP.",
+    )
+    otlp_file_max_mb: int = Field(
+        64,
+        ge=1,
+        le=100_000,
+        description="Most MiB of telemetry files that one rank keeps over all attempts of a run; "
+        "the oldest go first.",
+    )
     flush_timeout_s: float = Field(
         3.0,
         ge=0,
@@ -132,7 +144,7 @@ class Config(BaseSettings):
             except ValidationError as error:
                 raise ConfigError(_explain(error, values, os.environ)) from None
 
-    @field_validator("enabled", "autoattach", "summary", mode="before")
+    @field_validator("enabled", "autoattach", "summary", "otlp_file", mode="before")
     @classmethod
     def _parse_switch(cls, value: object) -> object:
         if not isinstance(value, str):
