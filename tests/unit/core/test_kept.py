@@ -1,0 +1,68 @@
+"""Which iterations are kept in full."""
+
+from __future__ import annotations
+
+from costlens.core.durations import Sketch
+from costlens.core.kept import Iteration, Keeper, KeepPolicy
+from costlens.core.phases import NUM_PHASES, Phase
+from costlens.core.recorder import UNKNOWN, Row
+
+NOTHING = (0,) * NUM_PHASES
+
+
+def make_row(number: int, compute_ns: int = 0) -> Row:
+    """Return a row whose cumulative compute is given."""
+    phase_ns = tuple(compute_ns if phase is Phase.COMPUTE else 0 for phase in Phase)
+    counts = (UNKNOWN,) * 8
+    return Row(number, 10 * number, 10 * number + 9, *counts, is_startup=0, phase_ns=phase_ns)
+
+
+def offer(keeper: Keeper, sketch: Sketch, durations_ns: list[int], first: int = 0) -> None:
+    """Offer iterations of these durations."""
+    for number, duration_ns in enumerate(durations_ns, start=first):
+        sketch.add(duration_ns)
+        keeper.offer(make_row(number), NOTHING, duration_ns)
+
+
+def show(kept: tuple[Iteration, ...]) -> list[tuple[int, str]]:
+    """Return number and reason of each."""
+    return [(iteration.index, iteration.reason) for iteration in kept]
+
+
+def test_the_first_and_every_nth_iteration_are_kept_within_the_limit() -> None:
+    """Every 10th iteration, but two a window; a new window begins with the next look."""
+    sketch = Sketch()
+    keeper = Keeper(KeepPolicy(every=10, max_sampled=2, max_slow=0), sketch)
+    offer(keeper, sketch, [100] * 45)
+    assert show(keeper.take()) == [(0, "first"), (10, "sampled"), (20, "sampled")]
+    offer(keeper, sketch, [100] * 10, first=45)
+    assert show(keeper.take()) == [(50, "sampled")]
+    assert keeper.take() == ()
+
+
+def test_the_slowest_of_a_window_are_kept_in_order() -> None:
+    """Longer than 1.5 medians is slow; the three slowest stay, as they came."""
+    sketch = Sketch()
+    keeper = Keeper(KeepPolicy(every=10_000), sketch)
+    slow = {40: 160, 45: 500, 50: 170, 55: 900, 60: 149}
+    offer(keeper, sketch, [slow.get(number, 100) for number in range(70)])
+    kept = keeper.take()
+    assert show(kept) == [(0, "first"), (45, "slow"), (50, "slow"), (55, "slow")]
+    assert kept[1].step_ns == 500
+
+
+def test_nothing_is_slow_before_there_is_a_usual() -> None:
+    """Twenty iterations must have been counted: a median of fewer says little."""
+    sketch = Sketch()
+    keeper = Keeper(KeepPolicy(every=10_000), sketch)
+    offer(keeper, sketch, [100] * 10 + [5_000] + [100] * 9)
+    assert show(keeper.take()) == [(0, "first")]
+
+
+def test_a_kept_iteration_knows_its_own_time() -> None:
+    """Phases are its own, not those since the start of the attempt."""
+    keeper = Keeper(KeepPolicy(every=1), Sketch())
+    keeper.offer(make_row(1, compute_ns=700), make_row(0, compute_ns=300).phase_ns, 400)
+    (kept,) = keeper.take()
+    assert kept.phase_ns[Phase.COMPUTE] == sum(kept.phase_ns) == 400
+    assert (kept.start_ns, kept.end_ns) == (10, 19)

@@ -1,0 +1,213 @@
+"""The log of costlens: its own, bounded to standard error, harmless."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import sys
+from collections.abc import Iterator, MutableMapping
+from typing import Any
+
+import pytest
+import structlog
+
+from costlens.core import log as log_module
+from costlens.core.guard import Faults
+from costlens.core.log import configure_log, context, context_sources, log, taps
+
+
+@pytest.fixture(autouse=True)
+def own_log(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Give each test a log without context, taps and settings of others."""
+    monkeypatch.setattr(log_module, "_state", {"level": 20, "format": "auto"})
+    saved = context.copy(), context_sources.copy(), taps.copy()
+    context.clear()
+    context_sources.clear()
+    taps.clear()
+    yield
+    for live, before in zip((context, context_sources), saved, strict=False):
+        live.clear()
+        live.update(before)  # type: ignore[call-overload]
+    taps[:] = saved[2]
+
+
+class Terminal(io.StringIO):
+    """A standard error that a person reads."""
+
+    def isatty(self) -> bool:
+        """Return true."""
+        return True
+
+
+def read(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    """Return the events on standard error; nothing else may stand there, nor on standard output."""
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    return [json.loads(line) for line in captured.err.splitlines()]
+
+
+def test_an_event_is_one_json_line_with_its_context(capsys: pytest.CaptureFixture[str]) -> None:
+    """Fields, run, rank and step stand in the line; what is not known does not."""
+    context.update(run_id="r-1", rank=3, job_id=None)
+    context_sources["step"] = lambda: 12
+    log.info("costlens.run.start", world_size=8, message="zwei\nZeilen")
+    (line,) = read(capsys)
+    assert line.pop("timestamp").endswith("Z")
+    assert line == {
+        "event": "costlens.run.start",
+        "level": "info",
+        "run_id": "r-1",
+        "rank": 3,
+        "step": 12,
+        "world_size": 8,
+        "message": "zwei\nZeilen",
+    }
+
+
+def test_a_field_of_the_event_wins_over_the_context(capsys: pytest.CaptureFixture[str]) -> None:
+    """An event about step 4 says step 4, whatever the run is at by now."""
+    context_sources["step"] = lambda: 12
+    log.error("costlens.nonfinite", step=4)
+    assert read(capsys)[0]["step"] == 4
+
+
+@pytest.mark.parametrize(
+    ("level", "num_written"), [("debug", 4), ("info", 3), ("warning", 2), ("error", 1)]
+)
+def test_the_level_filters(
+    level: str, num_written: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is less severe is not written and reaches no tap."""
+    seen: list[object] = []
+    taps.append(seen.append)
+    configure_log(level, "json")
+    for method in ("debug", "info", "warning", "error"):
+        getattr(log, method)("costlens.event")
+    assert len(read(capsys)) == len(seen) == num_written
+
+
+def test_neither_the_root_logger_nor_structlog_is_touched(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """C102: events reach no handler of the application, and its structlog keeps its ways."""
+    handlers = logging.getLogger().handlers.copy()
+    with caplog.at_level(logging.DEBUG):
+        log.warning("costlens.event")
+    assert caplog.records == []
+    assert logging.getLogger().handlers == handlers
+    assert not structlog.is_configured()
+    assert len(read(capsys)) == 1
+
+
+def test_the_application_may_configure_structlog_as_it_likes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Our lines do not change with the host's processors."""
+    structlog.configure(processors=[lambda *_: "theirs"])
+    try:
+        log.info("costlens.event")
+    finally:
+        structlog.reset_defaults()
+    assert read(capsys)[0]["event"] == "costlens.event"
+
+
+def test_people_get_a_short_line_and_machines_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal the context that never changes is left out; `json` there is JSON."""
+    context.update(run_id="r-1", rank=3)
+    for log_format, is_json in (("auto", False), ("console", False), ("json", True)):
+        terminal = Terminal()
+        monkeypatch.setattr(sys, "stderr", terminal)
+        configure_log("info", log_format)
+        log.info("costlens.event", size=5)
+        line = terminal.getvalue()
+        assert line.count("\n") == 1
+        assert line.startswith("{") is is_json
+        assert ("r-1" in line) is is_json
+        assert "costlens.event" in line
+
+
+def test_console_lines_in_a_file_have_no_colours(capsys: pytest.CaptureFixture[str]) -> None:
+    """`console` asked for in a pipe is plain text."""
+    configure_log("info", "console")
+    log.info("costlens.event", size=5)
+    line = capsys.readouterr().err
+    assert "size=5" in line
+    assert "\x1b" not in line
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_a_traceback_shows_no_local_variables(
+    log_format: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Local variables may be secrets; the lines of the traceback are not."""
+    configure_log("info", log_format)
+
+    def connect(token: str) -> None:
+        raise OSError("refused")
+
+    try:
+        connect("s3cr" + "et")
+    except OSError as error:
+        log.warning("costlens.event", exc_info=error)
+    text = capsys.readouterr().err
+    assert "OSError: refused" in text
+    assert "s3cret" not in text
+
+
+def test_a_tap_gets_a_copy_of_every_event(capsys: pytest.CaptureFixture[str]) -> None:
+    """A tap may keep what it gets, and change it, without changing the line or other taps."""
+    context["run_id"] = "r-1"
+    kept: list[MutableMapping[str, Any]] = []
+    taps.extend([lambda event: event.clear(), kept.append])
+    configure_log("info", "console")
+    log.info("costlens.event", size=5)
+    assert kept[0]["event"] == "costlens.event"
+    assert kept[0]["run_id"] == "r-1"
+    assert "size=5" in capsys.readouterr().err
+
+
+def test_a_tap_or_source_that_fails_harms_nobody(
+    contained: Faults, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The line is written, the fault is counted and said once; nothing recurses."""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError
+
+    taps.append(fail)
+    context_sources["step"] = fail
+    for _ in range(3):
+        log.info("costlens.event")
+    names = [line["event"] for line in read(capsys)]
+    assert names.count("costlens.event") == 3
+    assert names.count("costlens.fault") == 2
+    assert set(contained.counts) == {"log.tap", "log.context"}
+
+
+@pytest.mark.parametrize("kind", ["closed", "full", "missing"])
+def test_a_standard_error_that_is_gone_is_no_fault(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A daemon without a terminal, a closed stream and a full disk stop no training."""
+
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(28, "No space left on device")
+
+    streams: dict[str, io.StringIO | None] = {
+        "closed": io.StringIO(), "full": Full(), "missing": None
+    }  # fmt: skip
+    stream = streams[kind]
+    if kind == "closed" and stream is not None:
+        stream.close()
+    monkeypatch.setattr(sys, "stderr", stream)
+    for log_format in ("auto", "json", "console"):
+        configure_log("info", log_format)
+        log.info("costlens.event")
+
+
+def test_what_json_does_not_know_is_written_as_text(capsys: pytest.CaptureFixture[str]) -> None:
+    """An odd value makes an odd field, not an exception."""
+    log.info("costlens.event", value={1, 2}.__class__)
+    assert read(capsys)[0]["value"] == "<class 'set'>"
