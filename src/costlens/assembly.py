@@ -1,4 +1,4 @@
-"""The pipeline side of a run, put together: identity, exporters and what happens at the close of a window.
+"""The pipeline side of a run, put together: identity, exporters and the close of a window.
 
 ``run.py`` owns the training thread's side and makes one :class:`Session`; everything here but the
 constructor and ``open`` runs on the pipeline thread.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich.console import Console
 
@@ -26,6 +26,7 @@ from costlens.core.snapshot_builder import AttemptState, SnapshotBuilder
 from costlens.core.timeline import Timeline
 from costlens.core.window import Totals
 from costlens.export.console import render
+from costlens.export.otel_setup import Telemetry
 from costlens.export.record import RecordExporter, read_run
 from costlens.observe.device_values import DeviceValues
 from costlens.storage.identity import Identity, propose_run_id, settle_identity
@@ -48,7 +49,7 @@ class Parts:
 
 
 class Session:
-    """Runs the pipeline of one run from ``open`` to ``close``; may be opened again, as for a second fit.
+    """Runs the pipeline of a run from ``open`` to ``close``; may be opened again, for a second fit.
 
     Args:
         config: The settings.
@@ -77,6 +78,8 @@ class Session:
         self._alarms: list[Observation] = []
         self._cpu_before_ns = 0
         self._store = Store(config.run_dir)
+        self._record = RecordExporter(self._find_folder, clock)
+        self._telemetry_of_run = Telemetry(config, clock, parts.state.run.costlens_version)
         rank, run = parts.state.rank, parts.state.run
         self.proposed_run_id = propose_run_id(
             run_id=config.run_id,
@@ -103,15 +106,12 @@ class Session:
         return self._pipeline is not None
 
     def open(self) -> None:
-        """Build the exporters and start the pipeline thread; calling thread, before the first iteration.
+        """Build the exporters and start the pipeline thread; calling thread, before the first step.
 
         Exporters are imported and constructed here: the first export inside the loop once held a
         step up for 200 ms.
         """
-        if not self.exporters:
-            self.exporters = (
-                list(self._given) if self._given is not None else self._make_exporters()
-            )
+        self.exporters = self._make_exporters() if self._given is None else list(self._given)
         pipeline = Pipeline(
             self.parts.recorder,
             self.parts.totals,
@@ -131,7 +131,7 @@ class Session:
         return self.identity
 
     def close(self) -> bool:
-        """Write the last record, flush what the time allows, and return whether the pipeline ended in time."""
+        """Write the last record and flush what time allows; return whether the pipeline ended."""
         pipeline, self._pipeline = self._pipeline, None
         if pipeline is None:
             return True
@@ -142,12 +142,13 @@ class Session:
         if not is_done:
             log.warning(
                 "costlens.close.timeout",
-                message="the run folder or a back-end did not answer in time; the last record may be missing",
+                message="the run folder or a back-end did not answer in time; the last record may"
+                " be missing",
             )
         return is_done
 
     def print_summary(self) -> None:
-        """Print the merged report of the run on standard error; calling thread, reads the run folder."""
+        """Print the merged report on standard error; calling thread, reads the run folder."""
         folder = self._find_folder()
         if folder is not None:
             console = Console(stderr=True)
@@ -161,7 +162,7 @@ class Session:
     # Pipeline thread from here on.
 
     def _make_exporters(self) -> list[Exporter]:
-        return [RecordExporter(self._find_folder, self._clock)]
+        return [self._record, *self._telemetry_of_run.open()]
 
     def _find_folder(self) -> RunFolder | None:
         return None if self.identity is None else self.identity.folder
@@ -203,7 +204,7 @@ class Session:
         parts.totals.resolve(parts.values.take_gaps())
         self._alarms.extend(parts.quality.fold())
 
-    def _close_window(self, now_ns: int, is_last: bool) -> None:
+    def _close_window(self, now_ns: int, is_last: bool) -> None:  # noqa: FBT001 - a stage's signature
         state = self.parts.state
         if is_last:
             self.parts.values.settle(self._clock() + NS_PER_S)
@@ -227,6 +228,16 @@ class Session:
             deadline_ns = self._clock() + int(self.config.flush_timeout_s * NS_PER_S)
             for exporter in self.exporters:
                 faults.call(f"export.{exporter.name}.finish", exporter.finish, deadline_ns)
+            faults.call("session.amend", self._amend)
+
+    def _amend(self) -> None:
+        # The record was written before the flush, in case that is the last thing the process does.
+        if self.snapshot is None:
+            return
+        record = self.snapshot.record.model_copy(update={"telemetry": self._telemetry()})
+        self.snapshot = replace(self.snapshot, record=record)
+        if self._record in self.exporters:
+            self._record.amend(self.snapshot)
 
     def _telemetry(self) -> TelemetryPart:
         health: dict[str, ExportHealth] = {}

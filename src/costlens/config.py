@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, PrivateAttr, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     NoDecode,
@@ -136,6 +136,8 @@ class Config(BaseSettings):
         description="Most seconds that ending a run waits for back-ends, all together.",
     )
 
+    _arguments: frozenset[str] = PrivateAttr(default=frozenset())
+
     if not TYPE_CHECKING:  # type checkers see the signature that pydantic makes of the fields
 
         def __init__(self, **values: object) -> None:
@@ -143,6 +145,7 @@ class Config(BaseSettings):
                 super().__init__(**values)
             except ValidationError as error:
                 raise ConfigError(_explain(error, values, os.environ)) from None
+            self._arguments = frozenset(values)
 
     @field_validator("enabled", "autoattach", "summary", "otlp_file", mode="before")
     @classmethod
@@ -174,6 +177,12 @@ class Config(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Return the sources in order of precedence: arguments, the environment, nothing else."""
         return init_settings, env_settings
+
+    def source_of(self, name: str) -> str:
+        """Return where a setting came from: ``argument name``, its variable, or ``default``."""
+        if name in self._arguments:
+            return f"argument {name}"
+        return ENV_PREFIX + name.upper() if name in self.model_fields_set else "default"
 
     @property
     def run_dir(self) -> str:
@@ -212,7 +221,9 @@ def resolve_config(config: Config | None = None, **arguments: Any) -> Config:
     merged = Config(**{**dict(config), **given})
     # Which fields somebody set, rather than left at their default, stays known.
     set_fields = config.model_fields_set | given.keys()
-    return Config.model_construct(_fields_set=set_fields, **dict(merged))
+    resolved = Config.model_construct(_fields_set=set_fields, **dict(merged))
+    resolved._arguments = config._arguments | given.keys()  # noqa: SLF001 - its own class
+    return resolved
 
 
 def is_under_test() -> bool:

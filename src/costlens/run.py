@@ -21,7 +21,7 @@ from costlens.account.prices import resolve_price
 from costlens.assembly import Parts, Session
 from costlens.config import Config, resolve_config
 from costlens.core import lifetime
-from costlens.core.clock import Anchor, Clock, anchor_now
+from costlens.core.clock import Clock, anchor_now
 from costlens.core.guard import faults, is_inert_process
 from costlens.core.log import configure_log, context, context_sources, log
 from costlens.core.phases import NAMES, Phase
@@ -29,7 +29,7 @@ from costlens.core.quality import QualityBook
 from costlens.core.recorder import Recorder
 from costlens.core.records import Outcome, RankPart, RankRecord, RunPart
 from costlens.core.scopes import INERT_SCOPE, InertScope, IterationScope, PhaseScope
-from costlens.core.snapshot import Exporter
+from costlens.core.snapshot import Exporter, Snapshot
 from costlens.core.snapshot_builder import AttemptState
 from costlens.core.timeline import Timeline
 from costlens.core.window import KeepPolicy, Totals
@@ -95,7 +95,7 @@ class Run:
     # Opening and closing.
 
     def open(self, *, has_device: bool = False, num_gpus: int = 0, device: str = "cpu") -> Run:
-        """Start watching and return the run; a run that has finished goes on, and the time between is idle.
+        """Start watching and return the run; a finished run goes on, the time between is idle.
 
         Args:
             has_device: Whether device events will say how long the device waited, so that host
@@ -117,8 +117,8 @@ class Run:
         self.is_active = True
         self._record = None
         lifetime.register(self)
-        assert self._session is not None  # made by _build
-        self._session.open()
+        if self._session is not None:
+            self._session.open()
         return self
 
     def _build(self, *, has_device: bool, num_gpus: int, device: str) -> None:
@@ -143,7 +143,7 @@ class Run:
             process_start_ns=None if age_ns is None else start_ns,
             watch_start_ns=now_ns,
         )
-        price = resolve_price(self.config, rank)
+        price = resolve_price(self.config, rank, self.config.source_of)
         state.price, state.price_unknown = (
             (None, price) if isinstance(price, str) else (price, None)
         )
@@ -173,7 +173,7 @@ class Run:
         error: BaseException | None = None,
         exit_code: int | None = None,
     ) -> RankRecord | None:
-        """End the attempt and return this rank's record; a second call returns the same record and does nothing.
+        """End the attempt and return this rank's record; a second call returns it again.
 
         Takes up to ``flush_timeout_s`` plus one second when a back-end or the run folder does not
         answer.
@@ -210,7 +210,7 @@ class Run:
         self.finish(error=error, exit_code=1 if error is not None else 0)
 
     def silence(self) -> None:
-        """Become inert in a forked child: the pipeline thread did not come along, and the parent goes on counting."""
+        """Become inert in a forked child: no thread came along, and the parent goes on counting."""
         self.is_active = False
         self._is_off = True
         self._watches.clear()
@@ -239,7 +239,7 @@ class Run:
 
     @property
     def id(self) -> str | None:
-        """Return the identity of the run; waits up to 5 s for the run folder where only that can tell. None before ``open``."""
+        """Return the identity of the run, None before ``open``; waits up to 5 s for the store."""
         if self._session is None:
             return None
         identity = self._session.wait_identity(_IDENTITY_WAIT_S)
@@ -247,11 +247,16 @@ class Run:
 
     @property
     def attempt(self) -> int | None:
-        """Return the number of the attempt, from 1; waits up to 5 s for the run folder to settle it. None before ``open``."""
+        """Return the attempt's number from 1, None before ``open``; waits up to 5 s for the store."""
         if self._session is None:
             return None
         identity = self._session.wait_identity(_IDENTITY_WAIT_S)
         return None if identity is None else identity.attempt
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        """Return the state at the last close of a window, None before the first look."""
+        return None if self._session is None else self._session.snapshot
 
     @property
     def parts(self) -> Parts:
@@ -271,10 +276,10 @@ class Run:
     def iteration(
         self,
         *,
-        tokens: Any = None,
-        slots: Any = None,
+        tokens: object = None,
+        slots: object = None,
         samples: int | None = None,
-        loss_tokens: Any = None,
+        loss_tokens: object = None,
         micro_batches: int = 1,
     ) -> IterationScope | InertScope:
         """Return a context manager around one pass of the loop; training thread, about 4 µs.
@@ -310,7 +315,7 @@ class Run:
         return PhaseScope(self._parts.timeline, Phase[name.upper()])
 
     def log(self, **metrics: Any) -> None:
-        """Take quality metrics: host numbers, or zero-dimensional tensors that are read after a device event.
+        """Take quality metrics: host numbers, or zero-dimensional tensors that are read later.
 
         Args:
             **metrics: Values by name, such as ``loss``, ``val_loss``, ``grad_norm``,
@@ -380,7 +385,7 @@ class Run:
         parts = self.parts
         if parts.state.rank.num_gpus == 0:
             rank = parts.state.rank.model_copy(update={"device": "cuda", "num_gpus": num_gpus})
-            price = resolve_price(self.config, rank)
+            price = resolve_price(self.config, rank, self.config.source_of)
             parts.state.rank = rank
             parts.state.price, parts.state.price_unknown = (
                 (None, price) if isinstance(price, str) else (price, None)

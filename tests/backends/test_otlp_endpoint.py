@@ -9,7 +9,6 @@ from pathlib import Path
 
 import certifi
 import pytest
-from structlog.testing import capture_logs
 
 from costlens.export.otel_endpoint import (
     SignalExporter,
@@ -20,6 +19,7 @@ from costlens.export.otel_endpoint import (
 from costlens.export.otel_settings import SIGNALS
 from tests.backends.otlp_batches import batch_of, logs, metrics, spans
 from tests.fixtures_otlp import OtlpReceiver
+from tests.log_events import capture_events
 
 OTLP = "OTEL_EXPORTER_OTLP_"
 Build = Callable[..., dict[str, SignalExporter]]
@@ -111,7 +111,7 @@ def test_headers_reach_the_collector_as_meant(otlp_receiver: OtlpReceiver, build
         exporters = build(EXPORTER_OTLP_ENDPOINT=otlp_receiver.endpoint, EXPORTER_OTLP_HEADERS=text)
         assert exporters["traces"].export(spans("one")).ok
         assert otlp_receiver.requests[-1].headers[name] == value, text
-    with capture_logs() as lines:
+    with capture_events() as lines:
         exporters = build(EXPORTER_OTLP_HEADERS="bad-t0ken,good=1,x=t0ken%0A%0Dy")
         assert exporters["traces"].export(spans("one")).ok
     assert otlp_receiver.requests[-1].headers["good"] == "1"
@@ -317,7 +317,7 @@ def test_logs_of_the_host_applications_exporters_stay(
 
 def test_exporter_that_cannot_be_built_is_left_out(build: Build) -> None:
     """A variable the SDK chokes on costs its signal and a warning, not the run."""
-    with capture_logs() as lines:
+    with capture_events() as lines:
         exporters = build(
             EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:4317",
             EXPORTER_OTLP_PROTOCOL="grpc",

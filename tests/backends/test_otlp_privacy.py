@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 
 import pytest
-from structlog.testing import capture_logs
 
 from costlens.export.otel_endpoint import build_exporters, read_settings
 from costlens.export.otel_worker import ExportWorkers
 from tests.backends.otlp_batches import batch_of
 from tests.fixtures_otlp import OtlpReceiver
+from tests.log_events import capture_events
 
 SECRET = "s3cret-t0ken"
 
@@ -37,7 +37,7 @@ def test_echoed_credentials_are_shown_nowhere(
     )
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "500")
     otlp_receiver.fault(status=status, echo="authorization")
-    with caplog.at_level(logging.DEBUG), capture_logs() as lines:
+    with caplog.at_level(logging.DEBUG), capture_events() as lines:
         settings = read_settings()
         exporters = build_exporters(settings)
         workers = ExportWorkers(exporters)
@@ -63,7 +63,7 @@ def test_credentials_in_the_endpoint_are_not_shown(
     place = f"user:{SECRET}@127.0.0.1:{otlp_receiver.http_port}/v1/traces?key={SECRET}"
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", f"http://{place}")
     otlp_receiver.fault(status=401, echo="authorization")
-    with caplog.at_level(logging.DEBUG), capture_logs() as lines:
+    with caplog.at_level(logging.DEBUG), capture_events() as lines:
         settings = read_settings()
         exporters = build_exporters(settings)
         result = exporters["traces"].export(batch_of("traces"))

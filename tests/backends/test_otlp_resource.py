@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 
 import pytest
-from structlog.testing import capture_logs
 
 from costlens.export.otel_endpoint import build_resource
+from tests.log_events import capture_events
 
 
 def test_resource_names_the_rank(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,7 +46,7 @@ def test_bad_resource_attribute_warns_without_the_sdks_words(
 ) -> None:
     """An entry without `=` is left out with one warning of our own."""
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "team=a,t0ken")
-    with capture_logs() as lines:
+    with capture_events() as lines:
         assert build_resource("a", 1, 0).attributes["team"] == "a"
     assert len(lines) == 1
     assert "t0ken" not in str(lines) + caplog.text

@@ -9,13 +9,13 @@ import warnings
 from collections.abc import Iterator
 
 import pytest
-from structlog.testing import capture_logs
 
 from costlens.core.clock import NS_PER_S
 from costlens.export.otel_breaker import Breaker
 from costlens.export.otel_port import ExportResult
 from costlens.export.otel_worker import MAX_BATCHES, ExportWorker, ExportWorkers
 from tests.backends.otlp_clock import Hand
+from tests.log_events import capture_events
 
 OK = ExportResult(ok=True)
 LATER = ExportResult(ok=False, error_type="http_503", is_retryable=True, hint="c:4318: silent")
@@ -131,7 +131,7 @@ def test_outage_is_logged_once_then_every_five_minutes_with_a_count() -> None:
     backend = Backend(LATER)
     worker, clock = _worker(backend)
     worker.submit("a", 1)
-    with capture_logs() as lines:
+    with capture_events() as lines:
         for _ in range(1200):
             worker.pump()
             clock.forward(1)
@@ -153,7 +153,7 @@ def test_signals_that_fail_alike_share_a_line() -> None:
     workers = ExportWorkers({s: Backend(LATER) for s in ("traces", "metrics", "logs")})
     for signal in ("traces", "metrics", "logs"):
         workers.submit(signal, "batch", 1)
-    with capture_logs() as lines:
+    with capture_events() as lines:
         workers.start()
         workers.close()
     assert [line["event"] for line in lines] == ["costlens.export.failed", "costlens.export.lost"]
@@ -196,7 +196,7 @@ def test_close_gives_up_on_hung_backends_within_one_shared_deadline(
         assert backend.entered.wait(10)
         workers.submit(signal, "queued", 3)
     start = time.monotonic()
-    with capture_logs() as lines:
+    with capture_events() as lines:
         health = workers.close(deadline_s=0.6)
     took_s = time.monotonic() - start
     assert took_s < 2 * 0.6, "the deadline is not shared"
@@ -261,7 +261,7 @@ def test_late_and_unknown_batches_are_refused() -> None:
     assert workers.dropped() == {"traces": {"queue_full": 0, "export_failed": 0, "shutdown": 4}}
     assert "traces" in workers
     assert "logs" not in workers
-    with capture_logs() as lines:
+    with capture_events() as lines:
         workers.close()
     assert lines == []
 

@@ -17,8 +17,7 @@ from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
-import structlog
-
+from costlens.core.log import log
 from costlens.export.otel_noise import captured, quiet_loggers
 from costlens.export.otel_port import ExportResult
 from costlens.export.otel_settings import (
@@ -34,7 +33,13 @@ if TYPE_CHECKING:
 
     from costlens.export.otel_session import WatchedSession
 
-__all__ = ["SignalExporter", "build_exporters", "build_resource", "read_settings"]
+__all__ = [
+    "SignalExporter",
+    "build_exporters",
+    "build_resource",
+    "read_settings",
+    "read_traceparent",
+]
 
 _REFUSED = "the collector refused the credentials; check OTEL_EXPORTER_OTLP_HEADERS"
 _HINTS = {
@@ -78,6 +83,11 @@ class SignalExporter:
         self.settings = settings
         self._exporter = exporter
         self._session = session
+
+    @property
+    def temporality(self) -> Mapping[type, enum.Enum] | None:
+        """Return what the back-end prefers per kind of metric, as the SDK's exporter keeps it."""
+        return getattr(self._exporter, "_preferred_temporality", None)
 
     def export(self, batch: Any) -> ExportResult:  # noqa: ANN401 - another type per signal
         """Send one batch and return how it ended; blocks up to ``timeout_s``, worker thread only.
@@ -276,4 +286,9 @@ def _grpc_outcome(records: Iterable[logging.LogRecord]) -> ExportResult:
 
 
 def _warn(problem: str) -> None:
-    structlog.get_logger("costlens").warning("costlens.export.settings", message=problem)
+    log.warning("costlens.export.settings", message=problem)
+
+
+def read_traceparent() -> str | None:
+    """Return the W3C trace context that a launcher put into the environment, if any."""
+    return os.environ.get("TRACEPARENT") or None

@@ -29,7 +29,7 @@ from costlens.core.clock import Clock
 from costlens.core.snapshot import Snapshot
 from costlens.export.otel_endpoint import build_resource
 from costlens.export.otel_ids import run_key
-from costlens.export.otel_worker import ExportWorkers
+from costlens.export.otel_port import Outbox
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
@@ -76,7 +76,7 @@ class LogsExporter:
 
     name = "otel_logs"
 
-    def __init__(self, workers: ExportWorkers, *, wall_clock: Clock = time.time_ns) -> None:
+    def __init__(self, workers: Outbox, *, wall_clock: Clock = time.time_ns) -> None:
         self._workers = workers
         self._wall_clock = wall_clock
         self._events: deque[tuple[int, Mapping[str, Any]]] = deque(maxlen=_CAPACITY)

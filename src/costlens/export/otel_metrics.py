@@ -21,7 +21,7 @@ from costlens.core.window import STEP_BOUNDS_S, Histogram
 from costlens.export.catalog import METRICS, Metric, read_points
 from costlens.export.otel_endpoint import build_resource
 from costlens.export.otel_ids import run_key
-from costlens.export.otel_worker import ExportWorkers
+from costlens.export.otel_port import Outbox
 from costlens.export.readings import Point, Value
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class MetricsExporter:
 
     def __init__(
         self,
-        workers: ExportWorkers,
+        workers: Outbox,
         *,
         take_exemplars: Callable[[], Iterable[Exemplar]] = tuple,
         temporality: Mapping[type, sdk.AggregationTemporality] | None = None,

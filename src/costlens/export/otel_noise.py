@@ -14,9 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import structlog
-
 from costlens.core.clock import NS_PER_S, Clock
+from costlens.core.log import log
 
 __all__ = ["FailureLog", "captured", "quiet_loggers"]
 
@@ -84,7 +83,7 @@ class FailureLog:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._logger = structlog.get_logger("costlens")
+        self._logger = log
         self._lock = threading.Lock()
         self._causes: dict[tuple[str, str], _Cause] = {}
         self._told: set[str] = set()

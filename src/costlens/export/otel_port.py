@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-__all__ = ["BatchExporter", "ExportResult"]
+__all__ = ["BatchExporter", "ExportResult", "Outbox"]
 
 BatchT_contra = TypeVar("BatchT_contra", contravariant=True)
 
@@ -40,3 +40,10 @@ class BatchExporter(Protocol[BatchT_contra]):
     def shutdown(self) -> None:
         """Release everything and make a running ``export`` return soon; any thread."""
         ...
+
+
+class Outbox(Protocol):
+    """Takes ready batches of any signal; ``ExportWorkers`` is one."""
+
+    def submit(self, signal: str, batch: object, num_items: int) -> bool:
+        """Return whether the batch was taken; never blocks."""

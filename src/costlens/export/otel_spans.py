@@ -29,7 +29,7 @@ from opentelemetry.trace import (
 from costlens.export.otel_drafts import Draft
 from costlens.export.otel_endpoint import build_resource
 from costlens.export.otel_ids import Ids
-from costlens.export.otel_worker import ExportWorkers
+from costlens.export.otel_port import Outbox
 
 if TYPE_CHECKING:
     from costlens.core.records import RankRecord
@@ -63,7 +63,7 @@ class OwnSpans:
         workers: Takes ready batches.
     """
 
-    def __init__(self, workers: ExportWorkers) -> None:
+    def __init__(self, workers: Outbox) -> None:
         self._workers = workers
         self._ids = _GivenIds()
         self._ended = _Collector()

@@ -13,10 +13,9 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Generic, Literal, TypeVar
 
-import structlog
-
 from costlens.core.clock import NS_PER_S, Clock
 from costlens.core.guard import faults, pid_guard
+from costlens.core.log import log
 from costlens.core.records import ExportHealth
 from costlens.export.otel_breaker import Breaker
 from costlens.export.otel_noise import FailureLog
@@ -299,7 +298,7 @@ class ExportWorkers:
             self._join(worker, self._clock(), abort_s / len(stuck))
         lost = {signal: worker.give_up() for signal, worker in self._workers.items()}
         if any(lost.values()):
-            structlog.get_logger("costlens").warning(
+            log.warning(
                 "costlens.export.lost",
                 num_items={signal: num for signal, num in lost.items() if num},
                 message="telemetry that could not be sent before the end of the run",

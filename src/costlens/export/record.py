@@ -93,6 +93,10 @@ class RecordExporter:
         if self._unwritten is not None and self._clock() < deadline_ns:
             self._write(self._unwritten)
 
+    def amend(self, snapshot: Snapshot) -> None:
+        """Write the last record again, with what the flush of the other exporters came to."""
+        self._write(snapshot)
+
     def _write(self, snapshot: Snapshot) -> None:
         record = snapshot.record
         attempt, rank = record.attempt.number, record.rank.rank

@@ -147,10 +147,10 @@ def test_with_block_tells_the_outcome() -> None:
 
 
 def test_disabled_is_a_no_op(tmp_path: Path) -> None:
-    """COSTLENS_ENABLED=0: no thread, no folder, the loader itself, no record."""
+    """COSTLENS_ENABLED=0: no thread, no folder, the loader as it is, no record."""
     run = costlens.start("off", enabled=False, dir=str(tmp_path / "none"))
     loader = [1, 2, 3]
-    assert run.batches(loader) is loader
+    assert list(run.batches(loader)) == loader
     with run.iteration(tokens=1), run.phase("validation"):
         run.log(loss=1.0)
     assert run.finish() is None
@@ -317,3 +317,16 @@ def test_errors_of_the_user_are_one_family() -> None:
     """Whoever wants to catch everything of costlens can."""
     with pytest.raises(CostlensError):
         costlens.start("x", window_s=-1)
+
+
+def test_a_price_says_where_it_came_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record names the argument or the variable that set the price."""
+    monkeypatch.setenv("COSTLENS_NODE_HOUR_PRICE", "2.5")
+    record = _start().finish()
+    assert record is not None
+    assert record.price is not None
+    assert (record.price.amount, record.price.source) == ("2.5", "COSTLENS_NODE_HOUR_PRICE")
+    record = _start(node_hour_price="3").finish()
+    assert record is not None
+    assert record.price is not None
+    assert (record.price.amount, record.price.source) == ("3", "argument node_hour_price")
