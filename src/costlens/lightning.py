@@ -145,29 +145,33 @@ class CostLensCallback:
 
     def on_train_start(self, trainer: Trainer, pl_module: object) -> None:
         """Look at optimizers and limits."""
-        if self._watch is not None:
+        watch = self._watch
+        if watch is not None and watch.trainer is trainer:
             with faults.contain("lightning.train_start"):
-                self._watch.start_training()
+                watch.start_training()
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: object) -> None:
         """Note the epoch."""
-        if self._watch is not None:
+        watch = self._watch
+        if watch is not None and watch.trainer is trainer:
             with faults.contain("lightning.epoch_start"):
-                self._watch.start_epoch()
+                watch.start_epoch()
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: object, outputs: object, batch: object, batch_idx: int
     ) -> None:
         """Complete an iteration; about 10 µs."""
-        if self._watch is not None:
+        watch = self._watch
+        if watch is not None and watch.trainer is trainer:
             with _contained_batch:
-                self._watch.end_batch(outputs, batch)
+                watch.end_batch(outputs, batch)
 
     def on_validation_end(self, trainer: Trainer, pl_module: object) -> None:
         """Take what a validation logged."""
-        if self._watch is not None:
+        watch = self._watch
+        if watch is not None and watch.trainer is trainer:
             with faults.contain("lightning.validation_end"):
-                self._watch.end_evaluation()
+                watch.end_evaluation()
 
     on_test_end = on_validation_end
 

@@ -70,17 +70,15 @@ class BracketProfiler:
         """Stand before another profiler from now on."""
         self.wrapped = wrapped
         self._is_real = type(wrapped).__name__ != _PLACEHOLDER
-        self.profile = self._profile_both if self._is_real else self._scopes.__getitem__
+        self.at_next_bracket(self._once)
 
-    def at_next_bracket(self, call: Callable[[], None]) -> None:
-        """Call ``call`` once, when the next bracket of any kind opens."""
+    def at_next_bracket(self, call: Callable[[], None] | None) -> None:
+        """Call ``call`` once, when the next bracket of any kind opens; None calls nothing."""
         self._once = call
-        self.profile = self._profile_once
-
-    def forget_next_bracket(self) -> None:
-        """Forget the call that :meth:`at_next_bracket` asked for, if it has not come."""
-        self._once = None
-        self.profile = self._profile_both if self._is_real else self._scopes.__getitem__
+        if call is not None:
+            self.profile = self._profile_once
+        else:
+            self.profile = self._profile_both if self._is_real else self._scopes.__getitem__
 
     def start(self, name: str) -> None:
         """Open a bracket; training thread, about 1 µs."""
@@ -105,7 +103,7 @@ class BracketProfiler:
 
     def _call_once(self) -> None:
         call = self._once
-        self.forget_next_bracket()
+        self.at_next_bracket(None)
         if call is not None:
             call()
 

@@ -15,6 +15,7 @@ from costlens.observe.trainer.brackets import BracketProfiler
 
 __all__ = ["LoopTimes"]
 
+_STARTUP = int(Phase.STARTUP)
 _DATA_WAIT = int(Phase.DATA_WAIT)
 _BACKWARD = int(Phase.BACKWARD)
 _LOGGING = int(Phase.LOGGING)
@@ -130,16 +131,15 @@ class LoopTimes:
         self.is_starting = True
         self.is_complete = False
         self._num_micro = 0
-        if self.timeline.base != Phase.STARTUP:
+        if self.timeline.base != _STARTUP:
             self.timeline.rebase(Phase.STARTUP)
 
     def _end_setup(self) -> None:
+        # The first iteration is start-up as well: its cut ends that.
         self.is_starting = False
+        self.recorder.start_ns = self.timeline.mark()
         if self.counters.iterations == 0:
-            # The first iteration is start-up, too; the recorder's first cut ends it.
-            self.state.first_fetch_ns = self.timeline.mark()
-        else:
-            self.recorder.start_ns = self.timeline.rebase(Phase.OTHER)
+            self.state.first_fetch_ns = self.recorder.start_ns
 
     def shut_down(self) -> None:
         """Begin the time after the last hook of the training or the evaluation."""
@@ -177,5 +177,5 @@ class LoopTimes:
         if self._has_wait:
             self._has_wait = False
             if self.profiler is not None:
-                self.profiler.forget_next_bracket()
+                self.profiler.at_next_bracket(None)
             self.timeline.leave()

@@ -9,10 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from costlens.core.phases import Phase
-from costlens.core.scopes import INERT_SCOPE, PhaseScope
+from costlens.core.scopes import INERT_SCOPE
 from costlens.observe.trainer.brackets import Scope
 from costlens.observe.trainer.loop import LoopTimes
-from costlens.observe.trainer.scopes import EdgeScope, EpochScope, FrameScope, StepScope
+from costlens.observe.trainer.scopes import (
+    BookScope,
+    EdgeScope,
+    EpochScope,
+    FrameScope,
+    StepScope,
+)
 
 __all__ = ["DOOR_KEY", "IsOverridden", "ScopeMaker"]
 
@@ -74,8 +80,8 @@ class ScopeMaker:
             return EdgeScope(self._phase(Phase.DATA_WAIT), before=self._times.begin_fetch)
         return INERT_SCOPE
 
-    def _phase(self, phase: Phase) -> PhaseScope:
-        return PhaseScope(self._times.timeline, phase)
+    def _phase(self, phase: Phase) -> BookScope:
+        return BookScope(self._times.timeline, phase)
 
     def _strategy(self, hook: str) -> Scope:
         times = self._times

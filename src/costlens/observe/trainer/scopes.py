@@ -10,15 +10,45 @@ from collections.abc import Callable
 from types import TracebackType
 
 from costlens.core.phases import Phase
-from costlens.core.scopes import PhaseScope
+from costlens.core.timeline import Timeline
 from costlens.observe.trainer.brackets import Scope
 from costlens.observe.trainer.given import Trainer
 from costlens.observe.trainer.loop import LoopTimes
 
-__all__ = ["EdgeScope", "EpochScope", "EvaluationScope", "FrameScope", "StepScope"]
+__all__ = ["BookScope", "EdgeScope", "EpochScope", "EvaluationScope", "FrameScope", "StepScope"]
 
 _VALIDATION = int(Phase.VALIDATION)
 _OPTIMIZER = int(Phase.OPTIMIZER)
+
+
+class BookScope:
+    """A phase for the length of a bracket; may be entered again and inside itself.
+
+    Leaner than the scope of ``Run.phase``: Lightning opens brackets on one thread only, and
+    :class:`FrameScope` mends what an exception leaves open.
+
+    Args:
+        timeline: Takes the time.
+        phase: The phase.
+    """
+
+    __slots__ = ("_enter", "_leave", "_phase")
+
+    def __init__(self, timeline: Timeline, phase: Phase) -> None:
+        self._enter = timeline.enter
+        self._leave = timeline.leave
+        self._phase = int(phase)
+
+    def __enter__(self) -> None:
+        self._enter(self._phase)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._leave()
 
 
 class EdgeScope:
@@ -104,7 +134,7 @@ class EpochScope:
         self._times.settle(self._depth)
 
 
-class StepScope(PhaseScope):
+class StepScope:
     """Around an attempt to update parameters; counts it when a gradient scaler skipped it.
 
     Args:
@@ -114,14 +144,12 @@ class StepScope(PhaseScope):
     __slots__ = ("_num_before", "_times")
 
     def __init__(self, times: LoopTimes) -> None:
-        super().__init__(times.timeline, Phase.OPTIMIZER)
         self._times = times
         self._num_before = 0
 
-    def __enter__(self) -> StepScope:
+    def __enter__(self) -> None:
         self._num_before = self._times.counters.optimizer_steps
-        self._timeline.enter(_OPTIMIZER)
-        return self
+        self._times.timeline.enter(_OPTIMIZER)
 
     def __exit__(
         self,
@@ -129,8 +157,8 @@ class StepScope(PhaseScope):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._timeline.leave()
         times = self._times
+        times.timeline.leave()
         # Only where a scaler decides: a module may leave updates out on purpose, too.
         if (
             times.counts_skips

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from costlens.core.phases import Phase
 from costlens.core.recorder import Recorder
-from costlens.core.scopes import CountTaker, PhaseScope
+from costlens.core.scopes import CountTaker
 from costlens.core.snapshot_builder import AttemptState
 from costlens.core.timeline import Timeline
 from costlens.observe.trainer import facts
@@ -23,7 +23,7 @@ from costlens.observe.trainer.loop import LoopTimes
 from costlens.observe.trainer.methods import ScopedMethod
 from costlens.observe.trainer.names import ScopeMaker
 from costlens.observe.trainer.quality import QualityReader
-from costlens.observe.trainer.scopes import EdgeScope, EvaluationScope
+from costlens.observe.trainer.scopes import BookScope, EdgeScope, EvaluationScope
 
 __all__ = ["Choices", "TrainerWatch", "WatchedParts"]
 
@@ -99,8 +99,8 @@ class TrainerWatch:
 
     def _wrap_methods(self, stage: str) -> list[ScopedMethod]:
         times, strategy = self._times, self.trainer.strategy
-        restore = PhaseScope(times.timeline, Phase.RESTORE)
-        loader = PhaseScope(times.timeline, Phase.DATA_WAIT)
+        restore = BookScope(times.timeline, Phase.RESTORE)
+        loader = BookScope(times.timeline, Phase.DATA_WAIT)
         methods = [
             ScopedMethod(strategy, "load_checkpoint", restore),
             # Behind it, Lightning creates the iterator and with it the workers.
