@@ -6,34 +6,42 @@ constructor and ``open`` runs on the pipeline thread.
 
 from __future__ import annotations
 
+import os
+import platform
 import time
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 
 from rich.console import Console
 
+from costlens.account.prices import resolve_price
 from costlens.account.throughput import compute_rates
 from costlens.config import Config
-from costlens.core.clock import NS_PER_S, Clock
+from costlens.core import lifetime
+from costlens.core.clock import NS_PER_S, Clock, anchor_now
 from costlens.core.guard import faults
-from costlens.core.log import context, log
+from costlens.core.log import context, context_sources, log
 from costlens.core.pipeline import Pipeline
 from costlens.core.quality import Observation, QualityBook
 from costlens.core.recorder import Recorder
-from costlens.core.records import ExportHealth, TelemetryPart
+from costlens.core.records import ExportHealth, RankPart, RunPart, TelemetryPart
 from costlens.core.snapshot import Exporter, Snapshot
 from costlens.core.snapshot_builder import AttemptState, SnapshotBuilder
 from costlens.core.timeline import Timeline
-from costlens.core.window import Totals
+from costlens.core.window import KeepPolicy, Totals
 from costlens.export.console import render
 from costlens.export.otel_setup import Telemetry
 from costlens.export.record import RecordExporter, read_run
 from costlens.observe.device_values import DeviceValues
+from costlens.observe.placement.place import Placement
+from costlens.observe.process import is_interactive, process_age_ns
 from costlens.storage.identity import Identity, propose_run_id, settle_identity
 from costlens.storage.run_folder import RunFolder
 from costlens.storage.store import Store
 
-__all__ = ["Parts", "Session"]
+__all__ = ["Drives", "Parts", "Session", "build_parts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +54,76 @@ class Parts:
     quality: QualityBook
     values: DeviceValues
     state: AttemptState
+
+
+@dataclass(frozen=True, slots=True)
+class Drives:
+    """What a rank drives.
+
+    Args:
+        device: Kind of device, such as ``cpu`` or ``cuda``.
+        num_gpus: GPUs that this rank drives itself, >= 0.
+        has_events: Whether device events will tell how long the device waited.
+    """
+
+    device: str = "cpu"
+    num_gpus: int = 0
+    has_events: bool = False
+
+
+def build_parts(
+    config: Config, clock: Clock, placement: Placement, *, framework: str, drives: Drives
+) -> tuple[Parts, str]:
+    """Return the living parts of a new attempt and the key of its launch; calling thread.
+
+    The first run of a process that nobody types into begins with the process; any other begins now.
+    """
+    now_ns = clock()
+    ordinal = lifetime.claim_ordinal()
+    age_ns = None if ordinal or is_interactive() else process_age_ns()
+    start_ns = now_ns if age_ns is None else now_ns - age_ns
+    rank = _rank_part(placement, drives)
+    timeline = Timeline(clock, start_ns)
+    state = AttemptState(
+        run=RunPart(
+            id=config.run_id or config.name,
+            name=config.name,
+            framework=framework,
+            costlens_version=version("costlens"),
+        ),
+        rank=rank,
+        anchor=anchor_now(clock),
+        start_ns=start_ns,
+        process_start_ns=None if age_ns is None else start_ns,
+        watch_start_ns=now_ns,
+    )
+    price = resolve_price(config, rank, config.source_of)
+    state.price, state.price_unknown = (None, price) if isinstance(price, str) else (price, None)
+    parts = Parts(
+        timeline=timeline,
+        recorder=Recorder(timeline),
+        totals=Totals(KeepPolicy(every=config.step_span_every), has_device=drives.has_events),
+        quality=QualityBook(),
+        values=DeviceValues(clock),
+        state=state,
+    )
+    # A later run of the same process is a launch of its own.
+    return parts, f"{placement.launch_key or uuid.uuid4().hex}#{ordinal}"
+
+
+def _rank_part(placement: Placement, drives: Drives) -> RankPart:
+    return RankPart(
+        rank=placement.rank,
+        local_rank=placement.local_rank,
+        node_rank=placement.node_rank,
+        world_size=placement.world_size,
+        local_world_size=placement.local_world_size,
+        host_name=platform.node() or "unknown",
+        pid=os.getpid(),
+        job_id=placement.job_id,
+        device=drives.device,
+        num_gpus=drives.num_gpus,
+    )
 
 
 class Session:
@@ -89,6 +167,14 @@ class Session:
             shared=rank.world_size > 1,
             wall_ns=parts.state.anchor.wall_ns,
         )
+        parts.state.run = run.model_copy(update={"id": self.proposed_run_id})
+        context.update(
+            run_id=self.proposed_run_id,
+            rank=rank.rank,
+            host_name=rank.host_name,
+            job_id=rank.job_id,
+        )
+        context_sources["step"] = lambda: parts.recorder.counters.iterations
         self._builder = SnapshotBuilder(
             parts.state,
             parts.timeline,

@@ -7,39 +7,29 @@ into the training loop.
 
 from __future__ import annotations
 
-import os
-import platform
 import sys
 import time
-import uuid
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from costlens.account.prices import resolve_price
-from costlens.assembly import Parts, Session
+from costlens.assembly import Drives, Parts, Session, build_parts
 from costlens.config import Config, resolve_config
 from costlens.core import lifetime
-from costlens.core.clock import Clock, anchor_now
+from costlens.core.clock import Clock
 from costlens.core.guard import faults, is_inert_process
-from costlens.core.log import configure_log, context, context_sources, log
+from costlens.core.log import configure_log, log
 from costlens.core.phases import NAMES, Phase
-from costlens.core.quality import QualityBook
-from costlens.core.recorder import Recorder
-from costlens.core.records import Outcome, RankPart, RankRecord, RunPart
+from costlens.core.records import Outcome, RankRecord
 from costlens.core.scopes import INERT_SCOPE, InertScope, IterationScope, PhaseScope
 from costlens.core.snapshot import Exporter, Snapshot
-from costlens.core.snapshot_builder import AttemptState
-from costlens.core.timeline import Timeline
-from costlens.core.window import KeepPolicy, Totals
 from costlens.errors import ConfigError
-from costlens.observe.device_values import DeviceValues
 from costlens.observe.loader import WatchedLoader, watch_batches
 from costlens.observe.placement import detect_placement
 from costlens.observe.placement.place import Placement
 from costlens.observe.plain_loop import PlainLoop
-from costlens.observe.process import is_interactive, process_age_ns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -123,48 +113,17 @@ class Run:
 
     def _build(self, *, has_device: bool, num_gpus: int, device: str) -> None:
         placement = self._placement or detect_placement()
-        now_ns = self.clock()
-        ordinal = lifetime.claim_ordinal()
-        age_ns = None if ordinal or is_interactive() else process_age_ns()
-        start_ns = now_ns if age_ns is None else now_ns - age_ns
-        rank = _rank_part(placement, num_gpus=num_gpus, device=device)
-        timeline = Timeline(self.clock, start_ns)
-        recorder = Recorder(timeline)
-        state = AttemptState(
-            run=RunPart(
-                id=self.config.run_id or self.config.name,
-                name=self.config.name,
-                framework=self._framework,
-                costlens_version=_own_version(),
-            ),
-            rank=rank,
-            anchor=anchor_now(self.clock),
-            start_ns=start_ns,
-            process_start_ns=None if age_ns is None else start_ns,
-            watch_start_ns=now_ns,
+        self._parts, launch_key = build_parts(
+            self.config,
+            self.clock,
+            placement,
+            framework=self._framework,
+            drives=Drives(device=device, num_gpus=num_gpus, has_events=has_device),
         )
-        price = resolve_price(self.config, rank, self.config.source_of)
-        state.price, state.price_unknown = (
-            (None, price) if isinstance(price, str) else (price, None)
-        )
-        self._parts = Parts(
-            timeline=timeline,
-            recorder=recorder,
-            totals=Totals(KeepPolicy(every=self.config.step_span_every), has_device=has_device),
-            quality=QualityBook(),
-            values=DeviceValues(self.clock),
-            state=state,
-        )
-        self._iteration = IterationScope(recorder, self._parts.values)
-        launch_key = f"{placement.launch_key or uuid.uuid4().hex}#{ordinal}"
+        self._iteration = IterationScope(self._parts.recorder, self._parts.values)
         self._session = Session(
             self.config, self._parts, self.clock, launch_key, self._given_exporters
         )
-        state.run = state.run.model_copy(update={"id": self._session.proposed_run_id})
-        context.update(
-            run_id=state.run.id, rank=rank.rank, host_name=rank.host_name, job_id=rank.job_id
-        )
-        context_sources["step"] = lambda: recorder.counters.iterations
 
     def finish(
         self,
@@ -247,7 +206,7 @@ class Run:
 
     @property
     def attempt(self) -> int | None:
-        """Return the attempt's number from 1, None before ``open``; waits up to 5 s for the store."""
+        """Return the attempt's number, from 1; None before ``open``; waits as ``id`` does."""
         if self._session is None:
             return None
         identity = self._session.wait_identity(_IDENTITY_WAIT_S)
@@ -429,21 +388,6 @@ def start(
     return run.open()
 
 
-def _rank_part(placement: Placement, *, num_gpus: int, device: str) -> RankPart:
-    return RankPart(
-        rank=placement.rank,
-        local_rank=placement.local_rank,
-        node_rank=placement.node_rank,
-        world_size=placement.world_size,
-        local_world_size=placement.local_world_size,
-        host_name=platform.node() or "unknown",
-        pid=os.getpid(),
-        job_id=placement.job_id,
-        device=device,
-        num_gpus=num_gpus,
-    )
-
-
 def _outcome_of(error: BaseException | None) -> Outcome:
     if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
         return Outcome.COMPLETED
@@ -454,12 +398,6 @@ def _inert_copy(config: Config) -> Run:
     run = Run(config)
     run.silence()
     return run
-
-
-def _own_version() -> str:
-    import costlens
-
-    return str(costlens.__version__)
 
 
 def _torch_version() -> str:

@@ -54,7 +54,11 @@ class Telemetry:
         if not signals and not uses_host:
             return []
         exporters = build_exporters(self._settings)
-        self._workers.open(ExportWorkers(dict(exporters), self._workers.clock))
+        self._workers.open(
+            ExportWorkers(
+                {str(signal): port for signal, port in exporters.items()}, self._workers.clock
+            )
+        )
         opened: list[Exporter] = []
         if self._traces is None:
             self._traces = self._make_traces()
