@@ -45,6 +45,17 @@ def test_it_stays_known_which_settings_were_set(monkeypatch: Environ) -> None:
     assert config.model_fields_set == {"name", "currency", "gpu_hour_price"}
 
 
+def test_a_setting_knows_its_source(monkeypatch: Environ) -> None:
+    """Argument, variable or default, also after ready settings were overridden."""
+    monkeypatch.setenv("COSTLENS_CURRENCY", "EUR")
+    config = resolve_config(Config(name="a"), gpu_hour_price="2.5")
+    assert config.source_of("name") == "argument name"
+    assert config.source_of("gpu_hour_price") == "argument gpu_hour_price"
+    assert config.source_of("currency") == "COSTLENS_CURRENCY"
+    assert config.source_of("window_s") == "default"
+    assert pickle.loads(pickle.dumps(config)).source_of("name") == "argument name"
+
+
 def test_a_misspelt_variable_warns_with_the_nearest_name(monkeypatch: Environ) -> None:
     """C118: the warning names the unknown variable and the closest one that exists."""
     monkeypatch.setenv("COSTLENS_GPU_HOURPRICE", "2.50")

@@ -84,6 +84,7 @@ class Totals:
             shown but not booked.
 
     Attributes:
+        has_device: The same; may become true later, from the next iteration on.
         histogram: Durations of iterations.
         sketch: The same, for quantiles.
         late_counts: Counts that became known after their iteration.
@@ -97,6 +98,7 @@ class Totals:
         self.late_counts: dict[str, int] = {}
         self._late_in_session: dict[str, int] = {}
         self._device = DeviceLedger()
+        self._is_booking = False
         self._keeper = Keeper(self.policy, self.sketch)
         self._last: Row | None = None
         # Where the iteration under way began: nanoseconds per phase, and their step phases summed.
@@ -113,6 +115,9 @@ class Totals:
 
     def add(self, row: Row) -> None:
         """Take one row; about 2 µs on the pipeline thread."""
+        if self.has_device and not self._is_booking:
+            self._is_booking = True
+            self._device.keep(self._cut_ns)
         cumulative_ns = step_ns(row.phase_ns)
         duration_ns = cumulative_ns - self._cut_step_ns
         num_iterations = 1 if self._last is None else row.number - self._last.number
@@ -120,7 +125,7 @@ class Totals:
             self._add_startup(row)
         else:
             self._count(duration_ns, num_iterations)
-            if self.has_device:
+            if self._is_booking:
                 wait_ns = row.phase_ns[_DATA_WAIT] - self._cut_ns[_DATA_WAIT]
                 self._device.hold(row.number, wait_ns, duration_ns)
         if num_iterations == 1:
@@ -135,7 +140,7 @@ class Totals:
             earlier = 0 if last is None else max(0, getattr(last, name))
             before[name] += max(0, getattr(row, name)) - earlier
         self._startup_numbers.add(row.number)
-        if self.has_device:
+        if self._is_booking:
             self._keep_as_host(row.phase_ns)
 
     def _count(self, duration_ns: int, num_iterations: int) -> None:
@@ -189,11 +194,11 @@ class Totals:
 
         Without a device these are the host's own; with one, see :class:`DeviceLedger`.
         """
-        return self._device.book(host_ns) if self.has_device else host_ns
+        return self._device.book(host_ns) if self._is_booking else host_ns
 
     def settle(self, host_ns: tuple[int, ...]) -> tuple[int, ...]:
         """Return the part of :meth:`book` that no later device event can move; never goes back."""
-        return self._device.settle(host_ns) if self.has_device else host_ns
+        return self._device.settle(host_ns) if self._is_booking else host_ns
 
     def close(self, host_ns: tuple[int, ...]) -> None:
         """Settle everything up to the end of the attempt.
@@ -204,7 +209,7 @@ class Totals:
         Args:
             host_ns: The host's nanoseconds per phase at the end.
         """
-        if self.has_device:
+        if self._is_booking:
             self._device.give_up()
             self._keep_as_host(host_ns)
         self._cut_ns = host_ns

@@ -124,6 +124,25 @@ def test_gaps_that_never_come_do_not_pile_up() -> None:
     assert (settled[Phase.DATA_WAIT], settled[Phase.COMPUTE]) == (1, 904 * 2 + 1)
 
 
+def test_a_device_that_is_found_later_moves_nothing_that_was_before() -> None:
+    """A run learns of its device when the model is watched: earlier iterations stay as they are."""
+    job = Job()
+    job.totals.has_device = False
+    for _ in range(3):
+        job.spend(Phase.DATA_WAIT, 40)
+        job.spend(Phase.FORWARD, 2)
+        job.cut()
+    job.totals.has_device = True
+    before = job.totals.settle(job.host())
+    job.spend(Phase.DATA_WAIT, 30)
+    job.totals.resolve([(job.cut(), 0)])
+    assert job.booked() == {
+        Phase.STARTUP: 42, Phase.DATA_WAIT: 80, Phase.FORWARD: 4, Phase.COMPUTE: 30
+    }  # fmt: skip
+    after = job.totals.settle(job.host())
+    assert all(a <= b for a, b in zip(before, after, strict=True))
+
+
 @given(data=st.data())
 def test_sums_never_change_and_settled_time_never_goes_back(data: st.DataObject) -> None:
     """In whatever order gaps come, nanoseconds are moved, not made, and counters only grow."""
