@@ -17,7 +17,7 @@ BLOCK = 32
 def main() -> None:
     """Train for a hundred steps on the documentation of Python."""
     text = "\n".join(topics[name] for name in sorted(topics)).encode()
-    data = torch.frombuffer(bytearray(text[:51_300]), dtype=torch.uint8).long()
+    data = torch.frombuffer(bytearray(text[:51_230]), dtype=torch.uint8).long()
     blocks = [data[at : at + BLOCK + 1] for at in range(0, len(data) - BLOCK - 1, BLOCK)]
     loader = DataLoader(blocks, batch_size=16, shuffle=True)
     model = nn.Sequential(nn.Embedding(256, 64), nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 256))

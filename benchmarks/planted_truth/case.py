@@ -41,7 +41,8 @@ class Result:
     Args:
         record: The rank's record.
         plants: The plants with their own clocks.
-        outside_ns: Time from the start of the timeline to the end of training, by a clock outside of costlens.
+        outside_ns: Time from the start of the timeline to the end of training, by a clock outside
+            of costlens.
     """
 
     record: RankRecord

@@ -1,4 +1,4 @@
-"""The plants: spins at named places, clocked by themselves, silent until the first iteration has ended."""
+"""The plants: spins at named places that clock themselves, silent in the first iteration."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["PHASE_OF", "PLACES", "ClockedLoader", "Plants", "PlantedDataset", "SpinInBackward"]
+__all__ = ["PHASE_OF", "PLACES", "ClockedLoader", "PlantedDataset", "Plants", "SpinInBackward"]
 
 PHASE_OF = {
     "dataset": "data_wait",
@@ -70,7 +70,8 @@ class Plants:
 class PlantedDataset(torch.utils.data.Dataset):  # type: ignore[type-arg]
     """Random vectors; reading item 0 of a batch takes longer where the dataset is planted.
 
-    Workers are other processes: whether they spin is fixed when they start, and the truth is the wait measured around the fetch.
+    Workers are other processes: whether they spin is fixed when they start, and the truth is the
+    wait measured around the fetch.
     """
 
     def __init__(self, num_items: int, batch_size: int, spin_ns: int) -> None:

@@ -1,4 +1,4 @@
-"""Judges a case: the planted pass less the base pass, phase by phase, against the plants' own clocks."""
+"""Judges a case: planted pass less base pass, phase by phase, against the plants' own clocks."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def test_a_second_fit_goes_on_in_the_same_series(
 def test_without_an_endpoint_nothing_is_sent_and_the_record_is_there(
     otlp_receiver: OtlpReceiver, tmp_path: Path
 ) -> None:
-    """C103 in spirit: with the SDK disabled there is no network, and the record is still written."""
+    """C103 in spirit: with the SDK disabled there is no network; the record is still written."""
     record, _ = _run(
         PLAIN,
         tmp_path,

@@ -1,4 +1,4 @@
-"""Delays planted at known places come out in the phases they belong to (the README's table, in short)."""
+"""Delays planted at known places come out in the phases they belong to, as in the README."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def _problems(base: Result, planted: Result) -> list[Verdict | str]:
 
 
 def _check(case: Case, places: Collection[str]) -> None:
-    # A neighbour on the machine can take the processor away for milliseconds between two clock reads. It cannot do so in
-    # the same place every time: what is booked wrongly by costlens fails all tries.
+    # A neighbour on the machine can take the processor away for milliseconds between two clock
+    # reads, but not in the same place every time: what costlens books wrongly fails all tries.
     problems: list[Verdict | str] = []
     for _ in range(TRIES):
         base, planted = run_case(case, (), SPIN_NS), run_case(case, places, SPIN_NS)
@@ -63,7 +63,7 @@ def _check(case: Case, places: Collection[str]) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_delays_in_every_place_at_once(case: Case) -> None:
-    """Each phase gets what was planted in it, within 2 % and 0.5 ms an occurrence; sums are exact."""
+    """Each phase gets what was planted in it, within 2 % and 0.5 ms each; sums are exact."""
     _check(case, PLACES)
 
 

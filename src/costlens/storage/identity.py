@@ -1,4 +1,4 @@
-"""Which run and which attempt this process belongs to, settled by exclusive creates in the run folder.
+"""Which run and attempt this process belongs to, settled by exclusive creates.
 
 Runs on the pipeline thread. Ranks never wait for one another: whoever comes first claims a number
 for the launch key that all of them share, and the others find the claim.

@@ -36,7 +36,7 @@ def _launch(folder: Path, **environ: str) -> list[str]:
 
 
 def test_two_launches_of_one_run_are_two_attempts_c026(tmp_path: Path) -> None:
-    """C026: the launcher's restart count stays 0, and the attempts are numbered 1 and 2 from stored state."""
+    """C026: the launcher's restart count stays 0; stored state numbers the attempts 1 and 2."""
     launcher = {
         "COSTLENS_RUN_ID": "job",
         "RANK": "0",
@@ -55,7 +55,7 @@ def test_two_launches_of_one_run_are_two_attempts_c026(tmp_path: Path) -> None:
 
 
 def test_ranks_of_one_launch_share_the_attempt_and_the_run(tmp_path: Path) -> None:
-    """Without any id of their own the ranks of a launch agree on run and attempt; the next launch does not join."""
+    """Ranks of a launch agree on run and attempt without any id; the next launch does not join."""
     launcher = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"}
     first = [_launch(tmp_path, RANK=str(rank), **launcher) for rank in (1, 0)]
     assert first[0] == first[1]
@@ -71,7 +71,7 @@ def test_without_an_id_every_launch_is_a_run_of_its_own(tmp_path: Path) -> None:
 
 
 def test_the_checkpoint_url_ties_restarts_together(tmp_path: Path) -> None:
-    """run.json at the checkpoint URL, created exclusively, gives a restart its run; an explicit id wins."""
+    """run.json at the checkpoint URL gives a restart its run; an explicit id wins."""
     url = str(tmp_path / "checkpoints")
     first = _launch(tmp_path / "runs", COSTLENS_CHECKPOINT_URL=url)
     second = _launch(tmp_path / "runs", COSTLENS_CHECKPOINT_URL=url)

@@ -73,7 +73,7 @@ def test_phases_sum_to_the_time_of_the_attempt_and_counts_are_those_reported() -
 
 
 def test_finishing_twice_gives_one_record_c112() -> None:
-    """C112: a context manager plus an explicit finish write one record and return the same value."""
+    """C112: a context manager plus an explicit finish give one record and the same value."""
     with _start() as run:
         with run.iteration():
             pass
@@ -161,13 +161,13 @@ def test_disabled_is_a_no_op(tmp_path: Path) -> None:
 def test_an_unknown_phase_is_a_clear_error() -> None:
     """A typo in the user's own call is loud and lists what is allowed."""
     run = _start()
-    with pytest.raises(ConfigError, match="'validate'.*validation"):
+    with pytest.raises(ConfigError, match=r"'validate'.*validation"):
         run.phase("validate")
     run.finish()
 
 
 def test_copies_are_inert() -> None:
-    """C132 in spirit: pickles and deep copies hold settings only, start no thread, write nothing."""
+    """C132 in spirit: pickles and deep copies hold settings only and watch nothing."""
     run = _start()
     for twin in (copy.deepcopy(run), pickle.loads(pickle.dumps(run))):
         assert not twin.is_active
@@ -203,7 +203,7 @@ def test_closing_every_run_leaves_nothing_alive() -> None:
 def test_the_end_of_the_process_closes_the_record(
     tmp_path: Path, ending: str, code: int, outcome: str, error_type: str | None
 ) -> None:
-    """A run nobody finished is closed at exit with its outcome; the exit code is the script's own."""
+    """A run nobody finished is closed at exit with its outcome; the exit code is the script's."""
     done = _launch(
         f"""
         run = costlens.start("exits")
@@ -274,10 +274,8 @@ def test_changing_the_working_directory_does_not_move_the_run(tmp_path: Path) ->
         [
             sys.executable,
             "-c",
-            "import costlens, os\n"
-            "run = costlens.start('moves', summary=False)\n"
-            "os.chdir('elsewhere')\n"
-            "run.finish()\n",
+            "import costlens, os; run = costlens.start('moves', summary=False);"
+             "os.chdir('elsewhere'); run.finish()",
         ],
         cwd=tmp_path,
         env={"PATH": "/usr/bin:/bin"},
@@ -292,7 +290,7 @@ def test_changing_the_working_directory_does_not_move_the_run(tmp_path: Path) ->
 
 
 def test_an_unwritable_run_folder_harms_nothing(tmp_path: Path) -> None:
-    """Training goes on, one warning says why, failures are counted in the record that finish returns."""
+    """Training goes on, one warning says why, failures are counted in the returned record."""
     blocker = tmp_path / "file"
     blocker.write_text("not a folder")
     done = _launch(
