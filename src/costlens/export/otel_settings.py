@@ -81,10 +81,12 @@ class ExportSettings:
     Args:
         signals: One entry per signal that is switched on.
         problems: One sentence each; names the variable and what is allowed, never a header's value.
+        is_disabled: Whether ``OTEL_SDK_DISABLED`` switches all telemetry off.
     """
 
     signals: Mapping[Signal, SignalSettings]
     problems: tuple[str, ...] = ()
+    is_disabled: bool = False
 
 
 def is_sendable_header(name: str, value: str) -> bool:
@@ -105,7 +107,7 @@ def parse_settings(environ: Mapping[str, str], base_url: str | None = None) -> E
     """
     reader = _Reader(environ, base_url.strip() if base_url else None)
     if reader.get("OTEL_SDK_DISABLED").lower() == "true":
-        return ExportSettings({})
+        return ExportSettings({}, is_disabled=True)
     signals = {signal: reader.signal(signal) for signal in SIGNALS if reader.is_on(signal)}
     return ExportSettings(signals, tuple(dict.fromkeys(reader.problems)))
 
