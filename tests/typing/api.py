@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import TYPE_CHECKING, assert_type
+from typing import TYPE_CHECKING
+
+from typing_extensions import assert_type
 
 import costlens
 from costlens import Config, Run, start

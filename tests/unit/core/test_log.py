@@ -104,7 +104,10 @@ def test_the_application_may_configure_structlog_as_it_likes(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Our lines do not change with the host's processors."""
-    structlog.configure(processors=[lambda *_: "theirs"])
+    structlog.configure(
+        processors=[lambda *_: "theirs"],
+        context_class=lambda *_: 1 / 0,  # type: ignore[arg-type]
+    )
     try:
         log.info("costlens.event")
     finally:

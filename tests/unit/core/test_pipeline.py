@@ -89,7 +89,7 @@ def test_the_stages_come_in_order_and_the_last_window_is_marked() -> None:
 
 def test_a_process_that_was_stopped_gets_one_long_window() -> None:
     """C011: after a SIGSTOP of an hour comes one window, not 360 empty ones, then a usual one."""
-    stages = Stages(scripted(0, 3600, 3600, 3605, 3605, 3606))
+    stages = Stages(scripted(0, 3600, 3600, 3605, 3604, 3605, 3605, 3606))
     stages.stop_at_close(2)
     assert stages.run() == [
         "begin",

@@ -79,14 +79,15 @@ def test_dropped_rows_lose_detail_but_neither_number_nor_time() -> None:
     """Rates after an overflow of the ring are those of all iterations."""
     loop = Loop(capacity=8)
     for number in range(101):
-        loop.iterate(11 if number == 99 else 10, tokens=3)
+        loop.iterate(11 if number in {50, 99} else 10, tokens=3)
     totals = loop.drain()
     assert loop.recorder.num_dropped > 80
     counts, session_ns = totals.session()
-    assert (counts["iterations"], counts["tokens"], session_ns) == (100, 300, 1001)
-    assert (totals.histogram.count, totals.histogram.sum_ns) == (100, 1001)
+    assert (counts["iterations"], counts["tokens"], session_ns) == (100, 300, 1002)
+    assert (totals.histogram.count, totals.histogram.sum_ns) == (100, 1002)
     assert totals.sketch.count == 100
-    assert totals.take_steps() == (100, 1001, 11)
+    assert totals.take_steps() == (100, 1002, 11)
+    assert [kept.reason for kept in totals.take_kept()] == ["first"], "a gap is no slow iteration"
 
 
 def test_a_run_that_starts_again_keeps_its_rates() -> None:
@@ -113,6 +114,7 @@ def test_a_set_up_that_ends_before_the_first_batch_makes_no_start_up_iteration()
     loop = Loop()
     for _ in range(2):
         loop.iterate(10)
+    loop.clock.advance_ns(33)  # the end of the first fit
     loop.drain().close(loop.timeline.read().until(loop.clock()))
     loop.timeline.rebase(Phase.STARTUP)
     loop.clock.advance_ns(500)
