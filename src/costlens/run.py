@@ -342,6 +342,7 @@ class Run:
     def _adopt_gpus(self, num_gpus: int) -> None:
         # The run was opened before it knew the model.
         parts = self.parts
+        parts.totals.has_device = True
         if parts.state.rank.num_gpus == 0:
             rank = parts.state.rank.model_copy(update={"device": "cuda", "num_gpus": num_gpus})
             price = resolve_price(self.config, rank, self.config.source_of)
@@ -349,7 +350,6 @@ class Run:
             parts.state.price, parts.state.price_unknown = (
                 (None, price) if isinstance(price, str) else (price, None)
             )
-        parts.totals.has_device = True
 
 
 def start(

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, Protocol, SupportsFloat, cast
 
-from costlens.core.clock import Clock
+from costlens.core.clock import NS_PER_S, Clock
 from costlens.core.guard import faults
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ __all__ = ["Count", "DeviceValues", "GapSource", "Metric"]
 
 _CAPACITY = 8192
 _MAX_BANKS = 8
-_SETTLE_PAUSE_S = 0.001
+_SETTLE_PAUSE_NS = 1_000_000
 
 
 class Count(NamedTuple):
@@ -179,9 +179,12 @@ class DeviceValues:
         """
         for bank in self._banks.values():
             bank.flush()
-        while self._is_waiting() and self._clock() < deadline_ns:
-            self._collect()
-            time.sleep(_SETTLE_PAUSE_S)
+        # Counted as well as timed: a clock that stands still must not hold the exit up.
+        num_pauses = (deadline_ns - self._clock()) // _SETTLE_PAUSE_NS
+        for _ in range(num_pauses):
+            if not self._is_waiting() or self._clock() >= deadline_ns:
+                break
+            time.sleep(_SETTLE_PAUSE_NS / NS_PER_S)
         self._collect()
 
     def _is_waiting(self) -> bool:

@@ -61,10 +61,10 @@ class Override:
         return copy.deepcopy(plain, memo)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        plain = self._plain()
-        if isinstance(plain, MethodType):
-            return (MethodType, (plain.__func__, plain.__self__))
-        return (_itself, (plain,))
+        if self._previous is not None:
+            return (_itself, (self._previous,))
+        # The copy has no state yet when this runs for it, so it answers with its class's method.
+        return (getattr, (self._owner(), self._name))
 
 
 def _itself(plain: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from threading import get_ident
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from costlens.core.guard import faults
 from costlens.core.log import log
@@ -65,6 +65,12 @@ class WatchedModel(Watch, Protocol):
         """Learn that an optimizer stepped."""
 
 
+class _Step(NamedTuple):
+    owner: object
+    depth: int
+    num_passes: int
+
+
 class PlainLoop:
     """Turns what hooks see into phases and iterations; one per run, training thread only.
 
@@ -113,7 +119,8 @@ class PlainLoop:
         self._fetch_depth = _NOT_OPEN
         self._backward_depth = _NOT_OPEN
         self._forward_depths: list[int] = []
-        self._step_depths: list[int] = []
+        self._steps: list[_Step] = []
+        self._num_passes = 0
 
     def is_here(self) -> bool:
         """Return whether the run is on and this is the thread that trains."""
@@ -124,8 +131,11 @@ class PlainLoop:
         return next((watch for watch in self.watches if watch.target() is target), None)
 
     def adopt_device(self, device: Device, num_gpus: int) -> None:
-        """Measure device gaps from now on, and tell the run that it drives ``num_gpus`` GPUs."""
-        if self._gaps is None:
+        """Measure device gaps from now on, and tell the run that it drives ``num_gpus`` GPUs.
+
+        Only before the first iteration has ended: what was booked by the host stays booked.
+        """
+        if self._gaps is None and self.recorder.counters.iterations == 0:
             self._gaps = self.values.gaps = DeviceGaps(device, self.recorder)
             self._on_device(num_gpus)
 
@@ -149,7 +159,8 @@ class PlainLoop:
         """
         if self._fetch_depth != _NOT_OPEN or not self.is_here():
             return False
-        self._mend()
+        if self._steps or self._forward_depths or self._backward_depth != _NOT_OPEN:
+            self._mend()
         timeline = self.timeline
         depth = self._fetch_depth = timeline.depth
         if depth == 0:
@@ -181,10 +192,9 @@ class PlainLoop:
             self.recorder.counters.validation_batches += 1
             if depth == 0:
                 self._set_base(Phase.VALIDATION)
-        else:
+        elif depth == 0:
             self._takers.add(self._taker)
-            if depth == 0:
-                self._set_base(Phase.COMPUTE if self._is_inferring else Phase.OTHER)
+            self._set_base(Phase.COMPUTE if self._is_inferring else Phase.OTHER)
 
     def begin_transfer(self) -> bool:
         """Open a transfer; return False off our thread."""
@@ -198,8 +208,12 @@ class PlainLoop:
         self.timeline.leave()
 
     def _fetch_phase(self, depth: int, taker: int) -> int:
-        if self.models and not any(model.is_training() for model in self.models):
-            return _VALIDATION
+        for model in self.models:
+            if model.is_training():
+                break
+        else:
+            if self.models:
+                return _VALIDATION
         # In start-up, a batch that nobody trained on was skipped: the loop is catching up.
         if depth or taker not in self._takers or self.timeline.base != _STARTUP:
             return _DATA_WAIT
@@ -220,6 +234,7 @@ class PlainLoop:
         timeline = self.timeline
         depth = timeline.depth
         self._forward_depths.append(depth)
+        self._num_passes += 1
         if depth == 0 and is_training:
             if self._num_fetches == 0 and self._is_propagated:
                 self._end_iteration()
@@ -253,22 +268,39 @@ class PlainLoop:
             # A gradient of an evaluation (adversarial examples) makes no iteration.
             self._is_propagated |= self._is_trained
 
-    def begin_step(self) -> None:
-        """Open an optimizer's step, or a scaler's around it."""
-        self._mend_backward()
+    def begin_step(self, owner: object) -> None:
+        """Open a step.
+
+        Args:
+            owner: The watch of the optimizer or scaler; a subclass whose step calls the one it
+                inherits reports twice.
+        """
+        if self._backward_depth != _NOT_OPEN:
+            self._mend_backward()
         timeline = self.timeline
-        self._step_depths.append(timeline.depth)
+        for step in self._steps:
+            if step.owner is owner and step.num_passes != self._num_passes:
+                # Passes went by since: that step was abandoned, this is none inside it.
+                self._mend()
+                break
+        self._steps.append(_Step(owner, timeline.depth, self._num_passes))
         timeline.enter(_OPTIMIZER)
 
-    def end_step(self) -> None:
-        """Close an optimizer's step."""
-        if not self._step_depths:
-            return
-        depth = self._step_depths.pop()
-        self.timeline.unwind(depth)
+    def end_step(self, owner: object) -> bool:
+        """Close a step and return whether it is complete, rather than one that it inherits."""
+        while self._steps:
+            step = self._steps.pop()
+            if step.owner is owner:
+                break
+        else:
+            return False
+        self.timeline.unwind(step.depth)
+        if any(outer.owner is owner for outer in self._steps):
+            return False
         self._is_trained = self._is_propagated = True
-        if depth == 0:
+        if step.depth == 0:
             self._set_base(Phase.OTHER)
+        return True
 
     # Iterations.
 
@@ -300,11 +332,11 @@ class PlainLoop:
 
     def _mend(self) -> None:
         self._mend_backward()
-        abandoned = [*self._step_depths, *self._forward_depths]
+        abandoned = [*(step.depth for step in self._steps), *self._forward_depths]
         if abandoned:
             if self.timeline.phase in (_OPTIMIZER, _FORWARD):
                 self.timeline.unwind(min(abandoned))
-            self._step_depths.clear()
+            self._steps.clear()
             self._forward_depths.clear()
 
     def _mend_backward(self) -> None:
