@@ -274,8 +274,7 @@ def test_changing_the_working_directory_does_not_move_the_run(tmp_path: Path) ->
         [
             sys.executable,
             "-c",
-            "import costlens, os; run = costlens.start('moves', summary=False);"
-             "os.chdir('elsewhere'); run.finish()",
+            "import costlens, os\nrun = costlens.start()\nos.chdir('elsewhere')\nrun.finish()",
         ],
         cwd=tmp_path,
         env={"PATH": "/usr/bin:/bin"},
