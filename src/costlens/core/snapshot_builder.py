@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from costlens.core.clock import NS_PER_S, Anchor
 from costlens.core.phases import NAMES, NUM_PHASES
-from costlens.core.quality import Observation, QualityBook, Summary
+from costlens.core.quality import Observation, Quality, QualityBook, Summary
 from costlens.core.recorder import UNKNOWN, Recorder
 from costlens.core.records import (
     AttemptPart,
@@ -28,7 +28,7 @@ from costlens.core.records import (
     TelemetryPart,
 )
 from costlens.core.snapshot import Snapshot
-from costlens.core.timeline import Timeline
+from costlens.core.timeline import Timeline, TimelineReading
 from costlens.core.window import STEP_BOUNDS_S, Totals, Window
 
 __all__ = ["AttemptState", "SnapshotBuilder"]
@@ -150,37 +150,46 @@ class SnapshotBuilder:
         host_ns = reading.until(end_ns)
         if is_last:
             self.totals.close(host_ns)
-        booked_ns = self.totals.book(host_ns)
         counts = self.counts()
         quality = self.quality.look() if opens else self.quality.take()
-        window = self._window(end_ns, booked_ns, counts, opens=opens)
-        record = RankRecord(
-            run=state.run,
-            attempt=self._attempt(end_ns),
-            rank=state.rank,
-            progress=ProgressPart(**counts, total_steps=state.total_steps),
-            time_ns=dict(zip(NAMES, booked_ns, strict=True)),
-            host_ns=dict(zip(NAMES, host_ns, strict=True)) if self.totals.has_device else None,
-            total_ns=end_ns - self.timeline.start_ns,
-            startup=self._startup(),
-            steps=self._steps(),
-            rates=self._rates(*self.totals.session()),
-            price=state.price,
-            price_unknown=state.price_unknown,
-            quality={name: self._quality_part(seen) for name, seen in quality.attempt.items()},
-            telemetry=self._telemetry(),
-            open_phase=None if is_last else NAMES[reading.phase],
-            open_phase_s=None if is_last else max(0, end_ns - reading.since_ns) / NS_PER_S,
-        )
         return Snapshot(
-            record=record,
-            window=window,
+            window=self._window(end_ns, self.totals.book(host_ns), counts, opens=opens),
+            record=self._record(None if is_last else reading, end_ns, host_ns, counts, quality),
             histogram=self.totals.histogram.copy(),
             quality=quality,
             alarms=alarms,
             anchor=state.anchor,
             settled_ns=self.totals.settle(host_ns),
             is_last=is_last,
+        )
+
+    def _record(
+        self,
+        open_at: TimelineReading | None,
+        end_ns: int,
+        host_ns: tuple[int, ...],
+        counts: dict[str, int],
+        quality: Quality,
+    ) -> RankRecord:
+        state, totals = self.state, self.totals
+        open_s = None if open_at is None else max(0, end_ns - open_at.since_ns) / NS_PER_S
+        return RankRecord(
+            run=state.run,
+            attempt=self._attempt(end_ns),
+            rank=state.rank,
+            progress=ProgressPart(**counts, total_steps=state.total_steps),
+            time_ns=dict(zip(NAMES, totals.book(host_ns), strict=True)),
+            host_ns=dict(zip(NAMES, host_ns, strict=True)) if totals.has_device else None,
+            total_ns=end_ns - self.timeline.start_ns,
+            startup=self._startup(),
+            steps=self._steps(),
+            rates=self._rates(*totals.session()),
+            price=state.price,
+            price_unknown=state.price_unknown,
+            quality={name: self._quality_part(seen) for name, seen in quality.attempt.items()},
+            telemetry=self._telemetry(),
+            open_phase=None if open_at is None else NAMES[open_at.phase],
+            open_phase_s=open_s,
         )
 
     def _window(
