@@ -6,8 +6,23 @@ from collections.abc import Iterator
 
 import pytest
 
-from costlens.core import guard
+from costlens.core import guard, log
 from costlens.core.guard import Faults
+
+
+@pytest.fixture(autouse=True)
+def _own_log(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Give each test a log without the settings, context and taps that other tests left."""
+    monkeypatch.setattr(log, "_state", {"level": 20, "format": "auto"})
+    context, sources, taps = log.context.copy(), log.context_sources.copy(), log.taps.copy()
+    for live in (log.context, log.context_sources, log.taps):
+        live.clear()
+    yield
+    for live in (log.context, log.context_sources):
+        live.clear()
+    log.context.update(context)
+    log.context_sources.update(sources)
+    log.taps[:] = taps
 
 
 @pytest.fixture

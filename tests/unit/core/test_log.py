@@ -6,30 +6,14 @@ import io
 import json
 import logging
 import sys
-from collections.abc import Iterator, MutableMapping
+from collections.abc import MutableMapping
 from typing import Any
 
 import pytest
 import structlog
 
-from costlens.core import log as log_module
 from costlens.core.guard import Faults
 from costlens.core.log import configure_log, context, context_sources, log, taps
-
-
-@pytest.fixture(autouse=True)
-def own_log(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Give each test a log without context, taps and settings of others."""
-    monkeypatch.setattr(log_module, "_state", {"level": 20, "format": "auto"})
-    saved = context.copy(), context_sources.copy(), taps.copy()
-    context.clear()
-    context_sources.clear()
-    taps.clear()
-    yield
-    for live, before in zip((context, context_sources), saved, strict=False):
-        live.clear()
-        live.update(before)  # type: ignore[call-overload]
-    taps[:] = saved[2]
 
 
 class Terminal(io.StringIO):
