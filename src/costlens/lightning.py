@@ -211,7 +211,8 @@ class CostLensCallback:
             self._run = self._make_run(trainer, debug)
             self._debug = debug
         device = facts.device_kind(trainer)
-        self._run.open(num_gpus=int(device == "cuda"), device=device)
+        is_gpu = device == "cuda"
+        self._run.open(has_device=is_gpu, num_gpus=int(is_gpu), device=device)
         if not self._run.is_active:
             return
         parts = self._run.parts
@@ -253,8 +254,7 @@ class CostLensCallback:
     def _log_to_trainer(self) -> None:
         from costlens.observe.trainer.loggers import log_snapshot
 
-        session = None if self._run is None else self._run._session  # noqa: SLF001 - see Run.snapshot
-        snapshot = None if session is None else session.snapshot
+        snapshot = None if self._run is None else self._run.snapshot
         if snapshot is not None and self._watch is not None:
             log_snapshot(self._watch.trainer, snapshot)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from contextlib import contextmanager
 from types import ModuleType
 
 import pytest
@@ -94,6 +95,37 @@ def test_inside_a_fit_the_profiler_is_still_the_users(pl) -> None:
     )
     assert profiler.mine == 4
     assert [len(profiler.recorded_durations[name]) for name in "abc"] == [4, 4, 4]
+    assert record_of(callback).progress.iterations == 4
+
+
+def test_a_profiler_with_brackets_of_its_own_keeps_them(pl) -> None:
+    """Where `profile` itself is the user's, it is called, and gives what it gives."""
+    opened, closed, entered = [], [], []
+
+    class Own(_profilers(pl).Profiler):
+        def start(self, action_name) -> None:
+            return None
+
+        def stop(self, action_name) -> None:
+            return None
+
+        @contextmanager
+        def profile(self, action_name):
+            opened.append(action_name)
+            yield 42
+            closed.append(action_name)
+
+    class Using(pl.Callback):
+        def on_train_epoch_end(self, trainer, *_) -> None:
+            with trainer.profiler.profile("mine") as given:
+                entered.append(given)
+
+    callback = CostLensCallback("own")
+    trainer = make_trainer(pl, callback, Using(), max_epochs=1, profiler=Own())
+    trainer.fit(make_module(pl), rows(4))
+    assert entered == [42]
+    assert opened.count("run_training_batch") == closed.count("run_training_batch") == 4
+    assert len(opened) == len(closed)
     assert record_of(callback).progress.iterations == 4
 
 

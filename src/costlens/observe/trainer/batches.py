@@ -50,12 +50,17 @@ class BatchCounter:
             batch: What the loader gave.
             number: Number of the iteration in the attempt, from 0.
         """
+        if self._tokens is None and type(batch) in _WITHOUT_NAMES:
+            samples = count_samples(batch)
+            if samples is not None:
+                self._add["samples"](samples)
+            return
         found = self._ask_user(batch)
         ids = _member(batch, "input_ids")
         if ids is not None:
             self._count_text(batch, ids, found, number)
-        samples = found.get("samples")
-        self._put("samples", count_samples(batch) if samples is None else samples, number)
+        known = found.get("samples")
+        self._put("samples", count_samples(batch) if known is None else known, number)
         for name in _NAMES[1:]:
             self._put(name, found.get(name), number)
 
@@ -94,6 +99,7 @@ class BatchCounter:
 
 
 _NOTHING: Mapping[str, Any] = {}
+_WITHOUT_NAMES = frozenset({torch.Tensor, list, tuple})
 
 
 def _member(batch: object, name: str) -> torch.Tensor | None:

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from costlens.observe.device import Device
 from costlens.observe.placement import detect_placement
 from costlens.observe.placement.place import Placement
 from costlens.observe.trainer.given import Optimizer, Trainer
@@ -25,6 +26,7 @@ __all__ = [
     "is_overridden",
     "is_stopped_early",
     "iterate_evaluations",
+    "open_device",
     "place_trainer",
     "real_optimizers",
     "stage_name",
@@ -56,6 +58,20 @@ def describe_debug(trainer: Trainer) -> str | None:
 def device_kind(trainer: Trainer) -> str:
     """Return the kind of device this rank drives, such as ``cpu`` or ``cuda``."""
     return str(trainer.strategy.root_device.type)
+
+
+def open_device(trainer: Trainer) -> Device | None:
+    """Return the stream that this rank's GPU trains on, or None without one.
+
+    Only once training starts: Lightning has initialised the device by then.
+    """
+    if device_kind(trainer) != "cuda":
+        return None
+    import torch
+
+    from costlens.observe.device_cuda import CudaDevice
+
+    return CudaDevice(torch.cuda.current_stream(trainer.strategy.root_device))
 
 
 def place_trainer(trainer: Trainer) -> Placement:

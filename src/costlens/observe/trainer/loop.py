@@ -11,6 +11,7 @@ from costlens.core.phases import Phase
 from costlens.core.recorder import Recorder
 from costlens.core.snapshot_builder import AttemptState
 from costlens.core.timeline import Timeline
+from costlens.observe.device_events import DeviceGaps
 from costlens.observe.trainer.brackets import BracketProfiler
 
 __all__ = ["LoopTimes"]
@@ -34,19 +35,22 @@ class LoopTimes:
         is_evaluating: Whether an evaluation loop runs (the sanity check is none).
         is_starting: Whether the set-up of this fit lasts: no batch has been fetched.
         counts_skips: Whether a gradient scaler may skip updates, and optimizers tell the real ones.
+        num_micro: Training steps seen in the batch under way.
         profiler: Tells when the next bracket opens.
+        gaps: Measures how long a device waits, where there is one.
     """
 
     __slots__ = (
         "_has_gap",
         "_has_wait",
         "_num_backward",
-        "_num_micro",
         "counters",
         "counts_skips",
+        "gaps",
         "is_complete",
         "is_evaluating",
         "is_starting",
+        "num_micro",
         "profiler",
         "recorder",
         "state",
@@ -59,6 +63,7 @@ class LoopTimes:
         self.counters = recorder.counters
         self.state = state
         self.profiler: BracketProfiler | None = None
+        self.gaps: DeviceGaps | None = None
         self.is_complete = False
         self.is_evaluating = False
         self.is_starting = True
@@ -66,27 +71,39 @@ class LoopTimes:
         self._has_gap = False
         self._has_wait = False
         self._num_backward = 0
-        self._num_micro = 0
+        self.num_micro = 0
 
     # A batch from fetch to fetch.
 
     def begin_fetch(self) -> None:
-        """End the iteration before; about 1 µs."""
-        if self._has_gap:
-            self._close_gap()
-        if self.is_complete:
-            self._cut()
+        """End the iteration before and begin to wait for the next batch; about 2 µs."""
+        self.end_iteration()
         if self.is_starting:
             self._end_setup()
+        self.timeline.enter(_DATA_WAIT)
+        if self.gaps is not None:
+            self.gaps.begin_wait()
 
-    def take_micro_batches(self) -> int:
-        """Return how many training steps have been seen since the last call."""
-        num, self._num_micro = self._num_micro, 0
-        return num
+    def end_fetch(self) -> None:
+        """End the wait for a batch."""
+        if self.gaps is not None:
+            self.gaps.end_wait(self.counters.iterations)
+        self.timeline.leave()
+
+    def end_iteration(self) -> None:
+        """Cut the row of a batch that is complete, the gap after it included; about 1 µs."""
+        if self._has_gap:
+            self._has_gap = False
+            self.timeline.leave()
+        if self.is_complete:
+            self.is_complete = False
+            end_ns = self.recorder.cut()
+            if self.state.first_cut_ns is None:
+                self.state.first_cut_ns = end_ns
 
     def count_micro_batch(self) -> None:
         """Count a call of the training step."""
-        self._num_micro += 1
+        self.num_micro += 1
 
     def count_validation_batch(self) -> None:
         """Count a batch of validation; the sanity check's are none."""
@@ -114,23 +131,13 @@ class LoopTimes:
             self._has_gap = True
             self.timeline.enter(_LOGGING)
 
-    def _close_gap(self) -> None:
-        self._has_gap = False
-        self.timeline.leave()
-
-    def _cut(self) -> None:
-        self.is_complete = False
-        end_ns = self.recorder.cut()
-        if self.state.first_cut_ns is None:
-            self.state.first_cut_ns = end_ns
-
     # Set-up and end of a fit.
 
     def begin_setup(self) -> None:
         """Begin the set-up of a fit or an evaluation: start-up, in a run that goes on as well."""
         self.is_starting = True
         self.is_complete = False
-        self._num_micro = 0
+        self.num_micro = 0
         if self.timeline.base != _STARTUP:
             self.timeline.rebase(Phase.STARTUP)
 
@@ -147,19 +154,16 @@ class LoopTimes:
 
     def settle(self, depth: int) -> None:
         """Leave everything down to ``depth`` and cut a batch that is complete."""
-        if self._has_wait:
-            self._close_wait()
-        if self._has_gap:
-            self._close_gap()
+        self._close_wait()
         self.repair(depth)
-        if self.is_complete:
-            self._cut()
+        self.end_iteration()
 
     def repair(self, depth: int) -> None:
         """Leave what an exception left open above ``depth``."""
         if self.timeline.depth > depth:
             self.timeline.unwind(depth)
             self._num_backward = 0
+            self._has_gap = False
 
     # Iterators are created, and workers started, before the first bracket of an epoch.
 
@@ -171,6 +175,8 @@ class LoopTimes:
         if self.timeline.depth == 0 and self.profiler is not None and not self._has_wait:
             self._has_wait = True
             self.timeline.enter(_DATA_WAIT)
+            if self.gaps is not None:
+                self.gaps.begin_wait()
             self.profiler.at_next_bracket(self._close_wait)
 
     def _close_wait(self) -> None:
@@ -178,4 +184,4 @@ class LoopTimes:
             self._has_wait = False
             if self.profiler is not None:
                 self.profiler.at_next_bracket(None)
-            self.timeline.leave()
+            self.end_fetch()

@@ -16,6 +16,7 @@ from costlens.observe.trainer.scopes import (
     BookScope,
     EdgeScope,
     EpochScope,
+    FetchScope,
     FrameScope,
     StepScope,
 )
@@ -77,7 +78,7 @@ class ScopeMaker:
 
     def _loop(self, hook: str) -> Scope:
         if hook == "train_dataloader_next":
-            return EdgeScope(self._phase(Phase.DATA_WAIT), before=self._times.begin_fetch)
+            return FetchScope(self._times)
         return INERT_SCOPE
 
     def _phase(self, phase: Phase) -> BookScope:
@@ -90,11 +91,11 @@ class ScopeMaker:
         if hook == "training_step":
             return EdgeScope(self._phase(Phase.FORWARD), before=times.count_micro_batch)
         if hook == "validation_step":
-            return EdgeScope(INERT_SCOPE, after=times.count_validation_batch)
+            return EdgeScope(after=times.count_validation_batch)
         if hook == "test_step":
-            return EdgeScope(INERT_SCOPE, after=times.count_test_batch)
+            return EdgeScope(after=times.count_test_batch)
         if hook == "on_train_end":
-            return EdgeScope(INERT_SCOPE, after=times.shut_down)
+            return EdgeScope(after=times.shut_down)
         return INERT_SCOPE
 
     def _module(self, kind: str, owner: str, hook: str) -> Scope:
@@ -103,7 +104,7 @@ class ScopeMaker:
             return StepScope(times)
         is_working = hook in _ALWAYS_WORKING or self._is_overridden(kind, owner, hook)
         phase = _PHASE_OF_HOOK.get(hook, Phase.CALLBACKS)
-        scope: Scope = self._phase(phase) if is_working else INERT_SCOPE
+        scope = self._phase(phase) if is_working else None
         # The backward pass lies between these two, in manual optimization as well.
         if hook == "on_before_backward":
             return EdgeScope(scope, after=times.open_backward)
@@ -111,7 +112,7 @@ class ScopeMaker:
             return EdgeScope(scope, before=times.close_backward)
         if hook == "on_train_batch_end":
             return EdgeScope(scope, after=times.open_gap)
-        return scope
+        return scope or INERT_SCOPE
 
     def _callback(self, owner: str, hook: str) -> Scope:
         if owner.startswith(DOOR_KEY) or not self._is_overridden("Callback", owner, hook):

@@ -15,7 +15,15 @@ from costlens.observe.trainer.brackets import Scope
 from costlens.observe.trainer.given import Trainer
 from costlens.observe.trainer.loop import LoopTimes
 
-__all__ = ["BookScope", "EdgeScope", "EpochScope", "EvaluationScope", "FrameScope", "StepScope"]
+__all__ = [
+    "BookScope",
+    "EdgeScope",
+    "EpochScope",
+    "EvaluationScope",
+    "FetchScope",
+    "FrameScope",
+    "StepScope",
+]
 
 _VALIDATION = int(Phase.VALIDATION)
 _OPTIMIZER = int(Phase.OPTIMIZER)
@@ -55,7 +63,7 @@ class EdgeScope:
     """A scope with something to do at its start, or at its end when no exception passes.
 
     Args:
-        inner: The scope itself.
+        inner: The scope itself, if there is one.
         before: Called before it is entered.
         after: Called after it was left without an exception.
     """
@@ -64,7 +72,7 @@ class EdgeScope:
 
     def __init__(
         self,
-        inner: Scope,
+        inner: Scope | None = None,
         before: Callable[[], None] | None = None,
         after: Callable[[], None] | None = None,
     ) -> None:
@@ -75,7 +83,8 @@ class EdgeScope:
     def __enter__(self) -> None:
         if self._before is not None:
             self._before()
-        self._inner.__enter__()
+        if self._inner is not None:
+            self._inner.__enter__()
 
     def __exit__(
         self,
@@ -83,9 +92,30 @@ class EdgeScope:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._inner.__exit__(kind, error, trace)
+        if self._inner is not None:
+            self._inner.__exit__(kind, error, trace)
         if kind is None and self._after is not None:
             self._after()
+
+
+class FetchScope:
+    """Around the fetch of a training batch."""
+
+    __slots__ = ("_times",)
+
+    def __init__(self, times: LoopTimes) -> None:
+        self._times = times
+
+    def __enter__(self) -> None:
+        self._times.begin_fetch()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._times.end_fetch()
 
 
 class FrameScope:
@@ -99,8 +129,7 @@ class FrameScope:
 
     def __enter__(self) -> None:
         # With `dataloader_iter` the training step fetches for itself: the batch before ends here.
-        if self._times.is_complete:
-            self._times.begin_fetch()
+        self._times.end_iteration()
         self._depth = self._times.timeline.depth
 
     def __exit__(

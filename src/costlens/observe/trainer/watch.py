@@ -10,11 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from costlens.core.clock import NS_PER_S
 from costlens.core.phases import Phase
 from costlens.core.recorder import Recorder
-from costlens.core.scopes import CountTaker
 from costlens.core.snapshot_builder import AttemptState
 from costlens.core.timeline import Timeline
+from costlens.observe.device_events import DeviceGaps
+from costlens.observe.device_values import DeviceValues
 from costlens.observe.trainer import facts
 from costlens.observe.trainer.batches import BatchCounter
 from costlens.observe.trainer.brackets import BracketProfiler, ScopeTable
@@ -26,6 +28,8 @@ from costlens.observe.trainer.quality import QualityReader
 from costlens.observe.trainer.scopes import BookScope, EdgeScope, EvaluationScope
 
 __all__ = ["Choices", "TrainerWatch", "WatchedParts"]
+
+_LOOK_EVERY_NS = NS_PER_S
 
 
 class WatchedParts(Protocol):
@@ -40,7 +44,7 @@ class WatchedParts(Protocol):
         """Return the recorder."""
 
     @property
-    def values(self) -> CountTaker:
+    def values(self) -> DeviceValues:
         """Return what takes counts and metrics that may be on a device."""
 
     @property
@@ -78,11 +82,13 @@ class TrainerWatch:
     def __init__(self, trainer: Trainer, stage: str, parts: WatchedParts, choices: Choices) -> None:
         self.trainer = trainer
         self._state = parts.state
+        self._values = parts.values
         self._recorder = parts.recorder
         self._timeline = parts.timeline
         self._choices = choices
         self._counter = BatchCounter(parts.recorder.counters, parts.values, choices.tokens)
         self._quality = QualityReader(parts.values, choices.quality)
+        self._next_look_ns = 0
         self._next_window_ns = parts.timeline.since_ns + choices.window_ns
         self._handles: list[Any] = []
         self._optimizer: Any = None
@@ -128,6 +134,7 @@ class TrainerWatch:
     def remove(self) -> None:
         """Take everything off the Trainer; the profiler that was there is back."""
         self._times.settle(0)
+        self._look(max(0, self._recorder.counters.iterations - 1))
         self._profiler.remove(self.trainer)
         for method in reversed(self._methods):
             method.remove()
@@ -140,9 +147,10 @@ class TrainerWatch:
         """Begin a training: optimizers and loaders are set up by now."""
         trainer, state = self.trainer, self._state
         self._times.is_starting = True
-        self._times.take_micro_batches()
+        self._times.num_micro = 0
         self._remove_handles()
         self._hook_optimizers(facts.real_optimizers(trainer))
+        self._attach_device()
         self._global_step = state.end_step = int(trainer.global_step)
         if state.start_step is None:
             state.start_step = self._global_step
@@ -158,6 +166,13 @@ class TrainerWatch:
         self._has_silent_optimizers = len(self._handles) < len(optimizers)
         self._times.counts_skips = bool(self._handles) and facts.has_scaler(self.trainer)
 
+    def _attach_device(self) -> None:
+        gaps = self._values.gaps
+        device = facts.open_device(self.trainer) if gaps is None else None
+        if device is not None:
+            gaps = self._values.gaps = DeviceGaps(device, self._recorder)
+        self._times.gaps = gaps if isinstance(gaps, DeviceGaps) else None
+
     def start_epoch(self) -> None:
         """Begin an epoch: its number goes into the rows, and accumulation may change with it."""
         trainer = self.trainer
@@ -166,24 +181,34 @@ class TrainerWatch:
         self._factor = trainer.accumulate_grad_batches if is_automatic else 1
 
     def end_batch(self, outputs: object, batch: object) -> None:
-        """Complete an iteration; its row is cut at the next fetch. About 10 µs."""
+        """Complete an iteration, whose row is cut at the next fetch; about 10 µs."""
         times, counters = self._times, self._recorder.counters
         if times.is_complete:  # the same callback stands in the list twice
             return
         times.is_complete = True
         number = counters.iterations
-        counters.micro_batches += times.take_micro_batches()
-        step = int(self.trainer.global_step)
-        if self._has_silent_optimizers:
-            counters.optimizer_steps += step - self._global_step
-        self._global_step = self._state.end_step = step
+        counters.micro_batches += times.num_micro
+        times.num_micro = 0
         self._quality.read_batch(outputs, self._factor, number)
-        if self._optimizer is not None:
-            self._quality.read_learning_rate(self._optimizer, number)
-        if self._timeline.since_ns >= self._next_window_ns:
-            self._end_window(number)
+        if self._has_silent_optimizers or self._timeline.since_ns >= self._next_look_ns:
+            self._look(number)
+            # Inside a batch Lightning computes no metric for being asked, so no rank waits here.
+            if self._timeline.since_ns >= self._next_window_ns:
+                self._end_window(number)
         # Last, because it may call a function of the user, which may fail.
         self._counter.count(batch, number)
+
+    # What changes slowly is looked at once a second: often enough for the record of a process that
+    # is killed, and seldom enough to cost nothing.
+    def _look(self, number: int) -> None:
+        self._next_look_ns = self._timeline.since_ns + _LOOK_EVERY_NS
+        if self._state.start_step is not None:
+            step = int(self.trainer.global_step)
+            if self._has_silent_optimizers:
+                self._recorder.counters.optimizer_steps += step - self._global_step
+            self._global_step = self._state.end_step = step
+        if self._optimizer is not None:
+            self._quality.read_learning_rate(self._optimizer, number)
 
     def _end_window(self, number: int) -> None:
         self._next_window_ns = self._timeline.since_ns + self._choices.window_ns
