@@ -287,7 +287,7 @@ class Run:
             self._parts.values.add_metric(name, value, number)
 
     def watch(
-        self, model: object, *optimizers: object, loader: object = None, scaler: object = None
+        self, model: object, *others: object, loader: object = None, scaler: object = None
     ) -> None:
         """Time a model's forward and backward, count optimizer steps and see waits, from hooks.
 
@@ -296,22 +296,24 @@ class Run:
 
         Args:
             model: The ``torch.nn.Module`` that the loop calls.
-            *optimizers: ``torch.optim.Optimizer`` objects whose steps count.
-            loader: The DataLoader that the loop iterates as it is; not needed beside ``batches``.
+            *others: ``torch.optim.Optimizer`` objects whose steps count, and the DataLoaders that
+                the loop iterates as they are (not needed beside ``batches``).
+            loader: Such a DataLoader, by name.
             scaler: A ``GradScaler``, so that the steps it skips are counted.
 
         Raises:
             ConfigError: If one of them is of a kind that has no hooks.
         """
-        from costlens.observe.loader import watch_loader
+        from costlens.observe.loader import is_data_loader, watch_loader
         from costlens.observe.torch_hooks import watch_objects
 
         loop = self._plain_loop()
         if loop is None:
             return
-        watch_objects(loop, model, optimizers, scaler)
-        if loader is not None:
-            watch_loader(loop, loader)
+        loaders = [other for other in others if is_data_loader(other)]
+        watch_objects(loop, model, tuple(x for x in others if not is_data_loader(x)), scaler)
+        for watched in loaders if loader is None else [*loaders, loader]:
+            watch_loader(loop, watched)
 
     def batches(self, loader: Iterable[T], *, device: object = None) -> WatchedLoader[T]:
         """Return the loader, watched: each fetch is a data wait; everything else is the loader's.

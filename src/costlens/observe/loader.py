@@ -16,7 +16,14 @@ from costlens.errors import ConfigError
 from costlens.observe.overrides import Override
 from costlens.observe.plain_loop import PlainLoop
 
-__all__ = ["LoaderWatch", "SizedWatchedLoader", "WatchedLoader", "watch_batches", "watch_loader"]
+__all__ = [
+    "LoaderWatch",
+    "SizedWatchedLoader",
+    "WatchedLoader",
+    "is_data_loader",
+    "watch_batches",
+    "watch_loader",
+]
 
 T = TypeVar("T")
 
@@ -236,6 +243,13 @@ class LoaderWatch:
         fetch(self._loop, lambda: reset(*args, **kwargs), self, is_batch=False)
 
 
+def is_data_loader(candidate: object) -> bool:
+    """Return whether an object makes its iterators as torch's DataLoader does, or is watched."""
+    return isinstance(candidate, WatchedLoader) or callable(
+        getattr(candidate, "_get_iterator", None)
+    )
+
+
 def watch_loader(loop: PlainLoop, loader: object) -> None:
     """Watch the iterators of a DataLoader, once however often this is called.
 
@@ -244,7 +258,7 @@ def watch_loader(loop: PlainLoop, loader: object) -> None:
     """
     if isinstance(loader, WatchedLoader) or loop.find(loader) is not None:
         return
-    if not callable(getattr(loader, "_get_iterator", None)):
+    if not is_data_loader(loader):
         raise ConfigError(
             f"watch(loader=) takes a torch DataLoader, not {type(loader).__name__}; for any other "
             "iterable write `for batch in run.batches(loader)`"
