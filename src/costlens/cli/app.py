@@ -11,6 +11,7 @@ import typer
 
 from costlens.cli.config import config
 from costlens.cli.demo_command import demo
+from costlens.cli.replay import replay
 from costlens.cli.report import report
 from costlens.cli.runs import runs
 from costlens.errors import ConfigError, CostlensError
@@ -28,7 +29,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (report, runs, config, demo):
+for command in (report, runs, replay, config, demo):
     app.command()(command)
 
 

@@ -16,28 +16,15 @@ from costlens.core.records import ExportHealth
 from costlens.errors import StorageError
 from costlens.export.otel_lines import encode_line
 from costlens.export.otel_port import BatchExporter, ExportResult
-from costlens.export.otel_settings import ExportSettings
 from costlens.export.otel_worker import ExportWorkers
 from costlens.export.otlp_file import SegmentWriter
 
-__all__ = ["FILES", "FileExporter", "TelemetryWorkers", "wants_files"]
+__all__ = ["FILES", "FileExporter", "TelemetryWorkers"]
 
 FILES = "files"
 """Name of the worker that writes files, beside those of the signals."""
 
 _CLOSE: tuple[str, Any] = ("", None)
-
-
-def wants_files(settings: ExportSettings, *, asked: bool | None) -> bool:
-    """Return whether telemetry goes to files.
-
-    Args:
-        settings: What goes out over OTLP.
-        asked: The setting ``otlp_file``; None leaves it to whether anything goes out.
-    """
-    if asked is not None:
-        return asked
-    return not (settings.signals or settings.is_disabled)
 
 
 class FileExporter:
@@ -90,6 +77,8 @@ class TelemetryWorkers(ExportWorkers):
         super().__init__({**exporters, **files}, clock)
         self._writer = writer
         self._num_unsaved = 0
+        # A writer outlives its workers where a run is opened again.
+        self._num_deleted_before = 0 if writer is None else writer.num_items_deleted
 
     def __contains__(self, signal: str) -> bool:
         """Return whether a signal is sent or filed."""
@@ -110,8 +99,8 @@ class TelemetryWorkers(ExportWorkers):
         """
         health = super().health()
         if self._writer is not None:
-            num_dropped = health[FILES].items_dropped + self._writer.num_items_deleted
-            num_dropped += self._num_unsaved
+            num_deleted = self._writer.num_items_deleted - self._num_deleted_before
+            num_dropped = health[FILES].items_dropped + num_deleted + self._num_unsaved
             health[FILES] = health[FILES].model_copy(update={"items_dropped": num_dropped})
         return health
 

@@ -16,12 +16,13 @@ from dataclasses import dataclass, field, replace
 from costlens.core.clock import NS_PER_S, Clock
 from costlens.core.log import log
 from costlens.errors import StorageError
+from costlens.export.otel_settings import ExportSettings
 from costlens.export.otlp_json import read_facts
 from costlens.storage.identity import Identity
 from costlens.storage.segments import join_lines, split_lines
 from costlens.storage.telemetry_folder import Segment, TelemetryFolder
 
-__all__ = ["SegmentWriter"]
+__all__ = ["SegmentWriter", "wants_files"]
 
 SEGMENT_BYTES = 1024 * 1024
 SEGMENT_S = 600.0
@@ -41,6 +42,18 @@ class _Part:
     lines: list[bytes] = field(default_factory=list)
     num_bytes: int = 0
     num_saved: int = 0
+
+
+def wants_files(settings: ExportSettings, *, asked: bool | None) -> bool:
+    """Return whether telemetry goes to files.
+
+    Args:
+        settings: What goes out over OTLP.
+        asked: The setting ``otlp_file``; None leaves it to whether anything goes out.
+    """
+    if asked is not None:
+        return asked
+    return not (settings.signals or settings.is_disabled)
 
 
 class SegmentWriter:

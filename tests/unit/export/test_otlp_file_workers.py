@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from costlens.errors import StorageError
-from costlens.export.otel_file import FILES, TelemetryWorkers, wants_files
+from costlens.export.otel_file import FILES, TelemetryWorkers
 from costlens.export.otel_lines import decode_line
 from costlens.export.otel_port import ExportResult
 from costlens.export.otel_settings import ExportSettings, parse_settings
-from costlens.export.otlp_file import SegmentWriter
+from costlens.export.otlp_file import SegmentWriter, wants_files
 from costlens.storage.identity import Identity
 from costlens.storage.run_folder import RunFolder
 from costlens.storage.segments import split_lines
@@ -130,13 +130,17 @@ def test_a_full_disk_is_told_and_survived(
     assert filed(folder) == {}
 
 
-def test_what_the_limit_deletes_is_counted(folder: RunFolder, workers: TelemetryWorkers) -> None:
+def test_what_the_limit_deletes_is_counted(
+    folder: RunFolder, writer: SegmentWriter, workers: TelemetryWorkers
+) -> None:
     """Items in segments that had to go are dropped items of the files."""
     for _ in range(3):
         workers.submit("logs", logs("x" * 600_000), 1)
     health = workers.close(10.0)[FILES]
     assert health.items_dropped == 2
     assert len(filed(folder)["logs"]) == 1
+    again = TelemetryWorkers({}, writer)
+    assert again.health()[FILES].items_dropped == 0  # each opening counts its own
 
 
 def test_a_hanging_run_folder_does_not_hold_up_the_end(
