@@ -33,7 +33,8 @@ class Faults:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        # A signal handler may interrupt a thread that holds it, and have a fault of its own.
+        self._lock = threading.RLock()
         self._logged: set[tuple[str, str]] = set()
         self.counts: dict[str, int] = {}
         self.strict: bool | None = None
@@ -76,7 +77,7 @@ class Faults:
 
     def renew_lock(self) -> None:
         """Make the lock anew in a forked child, where nobody is left to release the old one."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def _log(self, place: str, error: BaseException) -> None:
         # core/log.py contains what its listeners raise, and so needs this module first.

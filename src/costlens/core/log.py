@@ -53,7 +53,9 @@ class _Stderr:
         try:
             stream.write(line + "\n")
             stream.flush()
-        except (OSError, ValueError):  # closed, full or a broken pipe: there is nowhere to say so
+        # Closed, full, a broken pipe, or a signal handler in the middle of another write: there is
+        # nowhere to say so.
+        except (OSError, ValueError, RuntimeError):
             pass
 
     log = debug = info = warning = warn = error = critical = fatal = failure = exception = msg

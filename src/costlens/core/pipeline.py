@@ -7,6 +7,8 @@ then it lets the training thread run. What the stages do with a closed window is
 
 from __future__ import annotations
 
+import contextlib
+import queue
 import threading
 import time
 from collections.abc import Callable
@@ -39,6 +41,7 @@ class Pipeline:
 
     Attributes:
         ready: Set once ``begin`` has returned.
+        is_done: Whether the last window has closed and everything is flushed.
         cpu_ns: Processor time of the thread so far.
     """
 
@@ -60,7 +63,11 @@ class Pipeline:
         self._begin = begin
         self._poll = poll
         self._close = close
-        self._stop = threading.Event()
+        # A signal handler asks for the end, too, and may interrupt this thread's maker anywhere:
+        # unlike an Event, a SimpleQueue may be interrupted by its own `put`.
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._is_stopping = False
+        self.is_done = False
         self.cpu_ns = 0
         self.ready = threading.Event()
         self.thread = threading.Thread(target=self._main, name="costlens-pipeline", daemon=True)
@@ -69,13 +76,18 @@ class Pipeline:
         """Start the thread."""
         self.thread.start()
 
+    def ask_to_stop(self) -> None:
+        """Ask for the last window without waiting for it; also from inside a signal handler."""
+        self._is_stopping = True
+        self._wake.put(None)
+
     def stop(self, timeout_s: float) -> bool:
         """Ask for the last window, wait for it, and return whether the thread ended in time.
 
         Args:
             timeout_s: Most seconds to wait, >= 0; the thread goes on after that.
         """
-        self._stop.set()
+        self.ask_to_stop()
         if self.thread.is_alive() and self.thread is not threading.current_thread():
             self.thread.join(timeout_s)
         return not self.thread.is_alive()
@@ -84,12 +96,13 @@ class Pipeline:
         faults.call("pipeline.begin", self._begin)
         self.ready.set()
         next_close_ns = self._clock() + self._window_ns
-        while not self._stop.is_set():
+        while not self._is_stopping:
             wait_s = min(_DRAIN_EVERY_S, max(0.0, (next_close_ns - self._clock()) / NS_PER_S))
-            self._stop.wait(wait_s)
+            with contextlib.suppress(queue.Empty):
+                self._wake.get(timeout=wait_s)
             self._collect()
             now_ns = self._clock()
-            if now_ns >= next_close_ns and not self._stop.is_set():
+            if now_ns >= next_close_ns and not self._is_stopping:
                 faults.call("pipeline.close", self._close, now_ns, False)
                 # After a stop of the process the missed windows are one long window, not a burst of
                 # empty ones.
@@ -98,6 +111,7 @@ class Pipeline:
         self._collect()
         faults.call("pipeline.close", self._close, self._clock(), True)
         self.cpu_ns = time.thread_time_ns()
+        self.is_done = True
 
     # Two guards: rows that cannot be totalled must not keep device events from being resolved.
     def _collect(self) -> None:
