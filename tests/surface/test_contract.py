@@ -35,11 +35,15 @@ OUTCOMES = {
 SETTINGS = {
     *("enabled", "autoattach", "name", "run_id", "dir", "checkpoint_url", "gpu_hour_price"),
     *("node_hour_price", "currency", "quality", "summary", "log_level", "log_format", "window_s"),
-    *("trace_period_s", "step_span_every", "flush_timeout_s"),
+    *("trace_period_s", "step_span_every", "otlp_file", "otlp_file_max_mb", "flush_timeout_s"),
 }
 OPTIONS = {
     "report": {"run", "--dir", "--json"},
     "runs": {"--dir", "--json"},
+    "replay": {
+        *("run", "--endpoint", "--dir", "--protocol", "--signal", "--backend", "--rate"),
+        "--dry-run",
+    },
     "config": {"--dir", "--json"},
     "demo": {"--plain", "--seed", "--price", "--max-steps", "--json"},
 }
