@@ -2,19 +2,22 @@
 
     python docs/generate.py [--check]
 
-config.md comes from the fields of `Config`, metrics.md from the metric catalogue, and
-record.schema.json from `RunRecord`.
+config.md comes from the fields of `Config`, metrics.md from the metric catalogue, phases.md from
+the nesting table, and record.schema.json from `RunRecord`.
 """
 
 from __future__ import annotations
 
+import ast
 import json
 import sys
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from costlens.config import ENV_PREFIX, Config
+from costlens.core import phases
 from costlens.core.records import RunRecord
 from costlens.export.catalog import MAX_SERIES, METRICS, NUM_OWN_VALUES
 
@@ -86,9 +89,54 @@ def write_schema() -> str:
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
+def write_phases() -> str:
+    """Return the page of phases: what each means, and which wins when two nest."""
+    body = next(
+        node
+        for node in ast.parse(Path(phases.__file__).read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef) and node.name == "Phase"
+    ).body
+    meanings = {
+        assignment.targets[0].id.lower(): docstring.value.value
+        for assignment, docstring in pairwise(body)
+        if isinstance(assignment, ast.Assign) and isinstance(docstring, ast.Expr)
+    }
+    rows = [
+        (
+            f"`{outer}`",
+            meanings[outer],
+            "yes" if phases.Phase[outer.upper()] in phases.STEP_PHASES else "",
+            _winners(row, outer),
+        )
+        for outer, row in zip(phases.NAMES, phases.EFFECTIVE, strict=True)
+    ]
+    return _page(
+        "core/phases.py",
+        "Phases",
+        "Every nanosecond of a process belongs to exactly one phase, and the phases add up to wall "
+        "time. Where one opens inside another, the inner one gets the time if the outer one's row "
+        "names it; otherwise the outer one keeps it. `step` says whether a phase counts towards "
+        "the duration of an iteration.",
+        _table(("phase", "what its time is", "step", "gives way to"), rows),
+    )
+
+
+def _winners(row: Iterable[int], outer: str) -> str:
+    inner = [
+        name
+        for name, to in zip(phases.NAMES, row, strict=True)
+        if phases.NAMES[to] == name != outer
+    ]
+    kept = [name for name in phases.NAMES if name not in {*inner, outer, "idle_device"}]
+    if len(inner) > len(kept):
+        return "all" + (f" but {', '.join(f'`{name}`' for name in kept)}" if kept else "")
+    return ", ".join(f"`{name}`" for name in inner)
+
+
 PAGES = {
     "config.md": write_config,
     "metrics.md": write_metrics,
+    "phases.md": write_phases,
     "record.schema.json": write_schema,
 }
 

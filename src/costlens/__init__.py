@@ -6,26 +6,27 @@ torch nor the OTel SDK, NVML or fsspec.
 
 from typing import TYPE_CHECKING
 
+__all__ = ["Config", "Run", "__version__", "start"]
+
 if TYPE_CHECKING:
     from costlens.config import Config
     from costlens.run import Run, start
 
-__all__ = ["Config", "Run", "__version__", "start"]
+    __version__: str
+else:
+    _HOMES = {"Config": "costlens.config", "Run": "costlens.run", "start": "costlens.run"}
 
-_HOMES = {"Config": "costlens.config", "Run": "costlens.run", "start": "costlens.run"}
+    def __getattr__(name: str) -> object:
+        """Return a public name, loaded on first use."""
+        if name == "__version__":
+            from importlib.metadata import version
 
+            return version("costlens")
+        if name in _HOMES:
+            from importlib import import_module
 
-def __getattr__(name: str) -> object:
-    """Return a public name, loaded on first use."""
-    if name == "__version__":
-        from importlib.metadata import version
-
-        return version("costlens")
-    if name in _HOMES:
-        from importlib import import_module
-
-        return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            return getattr(import_module(_HOMES[name]), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

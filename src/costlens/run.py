@@ -99,9 +99,7 @@ class Run:
         if self._parts is None:
             self._build(has_device=has_device, num_gpus=num_gpus, device=device)
         else:
-            self._parts.timeline.rebase(
-                Phase.OTHER if self._parts.recorder.counters.iterations else Phase.STARTUP
-            )
+            self._parts.recorder.start_ns = self._parts.timeline.rebase(Phase.STARTUP)
             self._parts.state.end_ns = None
             self._parts.state.outcome = Outcome.RUNNING
         self.is_active = True
@@ -237,7 +235,7 @@ class Run:
         *,
         tokens: object = None,
         slots: object = None,
-        samples: int | None = None,
+        samples: object = None,
         loss_tokens: object = None,
         micro_batches: int = 1,
     ) -> IterationScope | InertScope:

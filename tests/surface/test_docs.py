@@ -69,7 +69,7 @@ def test_a_stale_page_is_found_and_not_touched(
     main.__globals__["DOCS"] = tmp_path
     (tmp_path / "config.md").write_text("old")
     assert main(["--check"]) == 1
-    assert "config.md, metrics.md, record.schema.json" in capsys.readouterr().err
+    assert "config.md, metrics.md, phases.md, record.schema.json" in capsys.readouterr().err
     assert (tmp_path / "config.md").read_text() == "old"
     assert main([]) == 0
     assert main(["--check"]) == 0

@@ -105,3 +105,8 @@ def mistakes_are_found() -> None:
     Config(windows_s=1)  # type: ignore[call-arg]
     CostLensCallback(gpu_hour_price=[])  # type: ignore[arg-type]
     start("a", framework=3)  # type: ignore[arg-type]
+
+
+def name_the_version() -> None:
+    """Ask for the version, as bug reports do."""
+    assert_type(costlens.__version__, str)
