@@ -19,6 +19,8 @@ __all__ = [
     "CheckpointPart",
     "CostPart",
     "ExportHealth",
+    "LastWordsPart",
+    "OomPart",
     "Outcome",
     "PricePart",
     "ProgressPart",
@@ -30,6 +32,7 @@ __all__ = [
     "RunPart",
     "RunProgress",
     "RunRecord",
+    "StallPart",
     "StartupPart",
     "StepsPart",
     "TelemetryPart",
@@ -85,6 +88,9 @@ class AttemptPart(_Part):
     end_time: float | None = None
     error_type: str | None = None
     exit_code: int | None = None
+    signal: str | None = Field(
+        None, description="Signal that asked the attempt to end, such as SIGTERM."
+    )
     start_step: int | None = Field(
         None, description="Optimizer step the attempt resumed at, where the doorway knows it."
     )
@@ -107,6 +113,12 @@ class RankPart(_Part):
     local_world_size: int = Field(1, ge=1)
     host_name: str
     pid: int
+    pid_space: str | None = Field(
+        None, description="Hash of the boot and the namespace in which the pid means something."
+    )
+    pid_start_ticks: int | None = Field(
+        None, description="Start of the process in clock ticks since the boot, as in proc(5)."
+    )
     job_id: str | None = None
     device: str = Field("cpu", description="Kind of device this rank drives: cpu, cuda, …")
     num_gpus: int = Field(0, ge=0, description="GPUs this rank drives itself.")
@@ -250,6 +262,52 @@ class WindowPart(_Part):
     quality: dict[str, float] = Field(default_factory=dict)
 
 
+class StallPart(_Part):
+    """The training thread has shown no sign of life for longer than it should take."""
+
+    phase: str
+    since: float = Field(description="Unix time of the last sign of life.")
+    age_s: float
+    limit_s: float = Field(description="From what age on it counts as a stall.")
+    stack: list[str] = Field(
+        default_factory=list,
+        description="Where the training thread stood, innermost first; code locations only.",
+    )
+
+
+class OomPart(_Part):
+    """The count of out-of-memory kills in the rank's cgroup."""
+
+    path: str = Field(description="The file that the kernel keeps the count in.")
+    start_count: int = Field(description="The count when watching began.")
+    count: int = Field(description="The count at the heartbeat.")
+
+
+class LastWordsPart(_Part):
+    """What is known of a bad end; neither messages of exceptions nor arguments are kept."""
+
+    error_type: str | None = None
+    exit_code: int | None = None
+    signal: str | None = None
+    stack: list[str] = Field(
+        default_factory=list,
+        description="Where the error was raised, innermost first; code locations only.",
+    )
+    oom_kills: int | None = Field(
+        None,
+        description="Processes of the rank's cgroup that were killed for lack of memory since "
+        "watching began.",
+    )
+    nonfinite: str | None = Field(
+        None, description="The first quality metric that was not a finite number."
+    )
+    nonfinite_iteration: int | None = None
+    xid: int | None = Field(None, description="The driver's last error code of the GPU.")
+    flight_recorder: str | None = Field(
+        None, description="The dump of torch's record of collectives, where it wrote one."
+    )
+
+
 class RankRecord(_Part):
     """All that one rank knows about one attempt; at most 256 KiB, however long the run."""
 
@@ -276,6 +334,9 @@ class RankRecord(_Part):
         None, description="Phase open at the heartbeat; absent once the attempt has ended."
     )
     open_phase_s: float | None = None
+    stall: StallPart | None = None
+    oom: OomPart | None = None
+    last_words: LastWordsPart | None = None
     windows: list[WindowPart] = Field(default_factory=list, max_length=60)
 
 
@@ -292,8 +353,12 @@ class AttemptSummary(_Part):
     world_size: int
     error_type: str | None = None
     exit_code: int | None = None
+    signal: str | None = None
     start_step: int | None = None
     end_step: int | None = None
+    last_words: LastWordsPart | None = Field(
+        None, description="Those of a rank that ended as the attempt did, when it ended badly."
+    )
 
 
 class RankSummary(_Part):
@@ -310,6 +375,7 @@ class RankSummary(_Part):
     median_step_s: float | None = None
     open_phase: str | None = None
     open_phase_s: float | None = None
+    stall: StallPart | None = None
 
 
 class RunProgress(ProgressPart):

@@ -15,6 +15,8 @@ from costlens.core.quality import Observation, Quality, QualityBook, Summary
 from costlens.core.recorder import UNKNOWN, Recorder
 from costlens.core.records import (
     AttemptPart,
+    LastWordsPart,
+    OomPart,
     Outcome,
     PricePart,
     ProgressPart,
@@ -23,6 +25,7 @@ from costlens.core.records import (
     RankRecord,
     RatesPart,
     RunPart,
+    StallPart,
     StartupPart,
     StepsPart,
     TelemetryPart,
@@ -66,12 +69,17 @@ class AttemptState:
     outcome: Outcome = Outcome.RUNNING
     error_type: str | None = None
     exit_code: int | None = None
+    signal: str | None = None
+    error_stack: tuple[str, ...] = ()
     start_step: int | None = None
     end_step: int | None = None
     total_steps: int | None = None
     stage: str | None = None
     price: PricePart | None = None
     price_unknown: str | None = None
+    stall: StallPart | None = None
+    oom: OomPart | None = None
+    last_words: LastWordsPart | None = None
 
 
 class SnapshotBuilder:
@@ -190,6 +198,9 @@ class SnapshotBuilder:
             telemetry=self._telemetry(),
             open_phase=None if open_at is None else NAMES[open_at.phase],
             open_phase_s=open_s,
+            stall=None if open_at is None else state.stall,
+            oom=state.oom,
+            last_words=state.last_words,
         )
 
     def _window(
@@ -230,6 +241,7 @@ class SnapshotBuilder:
             end_time=None if state.end_ns is None else wall.to_wall_ns(state.end_ns) / NS_PER_S,
             error_type=state.error_type,
             exit_code=state.exit_code,
+            signal=state.signal,
             start_step=state.start_step,
             end_step=state.end_step,
             stage=state.stage,
