@@ -1,0 +1,1 @@
+"""What keeps a run's work and its account safe when its process is taken away."""
