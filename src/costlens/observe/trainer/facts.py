@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -78,32 +77,21 @@ def place_trainer(trainer: Trainer) -> Placement:
     """Return where this process stands in its job, as the launcher and the Trainer tell it."""
     placement = detect_placement()
     world_size = int(trainer.world_size)
-    num_nodes = max(1, int(trainer.num_nodes))
     launch_key = placement.launch_key
-    if placement.launcher != "torchrun" and world_size > 1:
-        launch_key = _launch_key(trainer, num_nodes)
+    if launch_key is None and world_size > 1:
+        # A cluster that no detector knows: the address is all that its ranks share for certain.
+        cluster = trainer.strategy.cluster_environment
+        launch_key = f"{cluster.main_address}/{cluster.main_port}"
     return dataclasses.replace(
         placement,
-        launcher=placement.launcher if placement.launcher != "none" else "lightning",
+        launcher="lightning" if placement.launcher == "none" else placement.launcher,
         launch_key=launch_key,
         rank=int(trainer.global_rank),
         local_rank=int(trainer.local_rank),
         node_rank=int(trainer.node_rank),
         world_size=world_size,
-        local_world_size=max(1, world_size // num_nodes),
+        local_world_size=max(1, world_size // max(1, int(trainer.num_nodes))),
     )
-
-
-def _launch_key(trainer: Trainer, num_nodes: int) -> str:
-    environment = trainer.strategy.cluster_environment
-    parts = [str(environment.main_address), str(environment.main_port)]
-    if num_nodes == 1:
-        # A fixed port does not tell two launches apart; the process that started the others does.
-        # It trains itself as local rank 0, unless all of them were spawned.
-        is_spawned = hasattr(trainer.strategy.launcher, "_start_method")
-        is_starter = trainer.local_rank == 0 and not is_spawned
-        parts.append(str(os.getpid() if is_starter else os.getppid()))
-    return "/".join(parts)
 
 
 def total_steps(trainer: Trainer) -> int | None:

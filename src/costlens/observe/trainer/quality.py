@@ -1,13 +1,16 @@
 """What the training logs that says how good the model is: loss, learning rate, chosen metrics.
 
-Values go to ``parts.values`` as they are; a tensor is read later, on the pipeline thread.
+Values go to ``parts.values`` as they are; a tensor of a device is read later, off this thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
+
+import torch
 
 from costlens.core.scopes import CountTaker
 from costlens.observe.trainer.given import Optimizer
@@ -16,6 +19,26 @@ __all__ = ["QualityReader"]
 
 # Under these names Lightning's own `grad_norm` helper and most users log the norm of the gradient.
 _GRADIENT_NORMS = {"grad_norm": "grad_norm", "grad_2.0_norm_total": "grad_norm"}
+
+
+_IN_MEMORY: dict[torch.dtype, Callable[[int], ctypes.c_float | ctypes.c_double]] = {
+    torch.float32: ctypes.c_float.from_address,
+    torch.float64: ctypes.c_double.from_address,
+}
+
+
+def _read_host(value: object) -> float | None:
+    """Return the number of a plain tensor of the CPU, or None where only torch may look.
+
+    In a loop of 0.6 ms a step this takes 3 µs, and any operation of torch on it 15.
+    """
+    # A subclass must not notice that it is read, and a negative view holds another number.
+    if type(value) is not torch.Tensor or not value.is_cpu or value.is_neg():
+        return None
+    look = _IN_MEMORY.get(value.dtype)
+    if look is None or value.numel() != 1:
+        return None
+    return look(value.data_ptr()).value
 
 
 class QualityReader:
@@ -34,7 +57,7 @@ class QualityReader:
         self._has_loss = False
 
     def read_batch(self, outputs: object, factor: int, number: int) -> None:
-        """Take the loss of a training batch; 2 to 5 µs.
+        """Take the loss of a training batch; about 3 µs, and 15 for a tensor of a device.
 
         Args:
             outputs: What the training step gave, as Lightning hands it to hooks.
@@ -42,8 +65,13 @@ class QualityReader:
             number: Number of the iteration.
         """
         loss = outputs.get("loss") if isinstance(outputs, Mapping) else None
-        if loss is not None:
-            self._has_loss = True
+        if loss is None:
+            return
+        self._has_loss = True
+        known = _read_host(loss)
+        if known is not None:
+            self._values.add_metric("loss", known * factor, number)
+        else:
             self._values.add_metric("loss", loss if factor == 1 else loss * factor, number)
 
     def read_learning_rate(self, optimizer: Optimizer, number: int) -> None:
