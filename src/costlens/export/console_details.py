@@ -90,7 +90,7 @@ def describe_telemetry(record: RunRecord) -> Iterable[Renderable]:
     seen, total_s = record.telemetry, record.time_s.get("total", 0.0)
     share = f" ({show_share(seen.overhead_s / total_s)} of the time)" if total_s > 0 else ""
     rows: list[Row] = [("own thread", f"{show_duration(seen.overhead_s)} of CPU time{share}")]
-    rows += [(signal, _health(health)) for signal, health in seen.exports.items()]
+    rows += [(signal, _health(signal, health)) for signal, health in seen.exports.items()]
     losses = {
         "iterations not recorded in detail": seen.rows_dropped,
         "spans dropped": seen.spans_dropped,
@@ -107,9 +107,9 @@ def describe_telemetry(record: RunRecord) -> Iterable[Renderable]:
     yield lay_out(rows)
 
 
-def _health(health: ExportHealth) -> Text:
+def _health(signal: str, health: ExportHealth) -> Text:
     failed = f"{show_count(health.exports_failed)} failed" if health.exports_failed else None
     dropped = f"{show_count(health.items_dropped)} dropped" if health.items_dropped else None
-    sent = f"{show_count(health.exports_ok)} sent"
+    sent = f"{show_count(health.exports_ok)} {'written' if signal == 'files' else 'sent'}"
     text = join(health.state, sent, failed, dropped, health.last_error_type)
     return Text(text, "yellow" if failed or dropped else "")

@@ -7,6 +7,7 @@ imported and built here; the exporters then run on the pipeline thread.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from costlens.config import Config
@@ -16,6 +17,8 @@ from costlens.core.records import ExportHealth
 from costlens.core.snapshot import Exporter, Snapshot
 from costlens.export.otel_endpoint import build_exporters, read_settings, read_traceparent
 from costlens.export.otel_worker import ExportWorkers
+from costlens.export.otlp_file import SegmentWriter, wants_files
+from costlens.storage.identity import Identity
 
 if TYPE_CHECKING:
     from costlens.export.otel_traces import TracesExporter
@@ -34,12 +37,25 @@ class Telemetry:
         config: The settings.
         clock: Monotonic nanoseconds.
         version: Version of costlens.
+        find_identity: Returns run and attempt, or None while they are not settled.
+        rank: This process's rank.
     """
 
-    def __init__(self, config: Config, clock: Clock, version: str) -> None:
+    def __init__(
+        self,
+        config: Config,
+        clock: Clock,
+        version: str,
+        find_identity: Callable[[], Identity | None],
+        rank: int,
+    ) -> None:
         self._config = config
         self._version = version
         self._settings = read_settings()
+        self._writer: SegmentWriter | None = None
+        if wants_files(self._settings, asked=config.otlp_file):
+            max_bytes = config.otlp_file_max_mb * 1024 * 1024
+            self._writer = SegmentWriter(find_identity, rank, max_bytes=max_bytes, clock=clock)
         self._workers = _Workers(clock)
         self._traces: TracesExporter | None = None
         self._metrics: Exporter | None = None
@@ -49,16 +65,14 @@ class Telemetry:
 
         Takes 0.1–0.3 s where something is exported, and next to nothing otherwise.
         """
-        signals = self._settings.signals
         uses_host = "opentelemetry.sdk" in sys.modules
-        if not signals and not uses_host:
+        if not (self._settings.signals or self._writer or uses_host):
             return []
+        from costlens.export.otel_file import TelemetryWorkers
+
         exporters = build_exporters(self._settings)
-        self._workers.open(
-            ExportWorkers(
-                {str(signal): port for signal, port in exporters.items()}, self._workers.clock
-            )
-        )
+        ports = {str(signal): port for signal, port in exporters.items()}
+        self._workers.open(TelemetryWorkers(ports, self._writer, self._workers.clock))
         opened: list[Exporter] = []
         if self._traces is None:
             self._traces = self._make_traces()
@@ -69,11 +83,11 @@ class Telemetry:
             self._metrics = self._make_metrics(temporality)
         if self._metrics is not None:
             opened.append(self._metrics)
-        if "logs" in signals:
+        if "logs" in self._workers:
             from costlens.export.otel_logs import LogsExporter
 
             opened.append(LogsExporter(self._workers))
-        if exporters:
+        if exporters or self._writer:
             opened.append(self._workers)
         return opened
 
@@ -82,7 +96,7 @@ class Telemetry:
         from costlens.export.otel_traces import TracesExporter
 
         spans = host_spans()
-        if spans is None and "traces" not in self._settings.signals:
+        if spans is None and "traces" not in self._workers:
             return None
         traces = TracesExporter(
             self._config, spans or OwnSpans(self._workers), traceparent=read_traceparent()
@@ -97,7 +111,7 @@ class Telemetry:
         provider = host_meter_provider()
         if provider is not None:
             return HostMetricsExporter(provider, self._version)
-        if "metrics" not in self._settings.signals:
+        if "metrics" not in self._workers:
             return None
         from costlens.export.otel_metrics import MetricsExporter
 
