@@ -31,17 +31,23 @@ from costlens.core.snapshot import Exporter, Snapshot
 from costlens.core.snapshot_builder import AttemptState, SnapshotBuilder
 from costlens.core.timeline import Timeline
 from costlens.core.window import KeepPolicy, Totals
+from costlens.errors import StorageError
 from costlens.export.console import render
 from costlens.export.otel_setup import Telemetry
 from costlens.export.record import RecordExporter, read_run
 from costlens.observe.device_values import DeviceValues
 from costlens.observe.placement.place import Placement
+from costlens.observe.placement.process_group import share_launch_key
 from costlens.observe.process import is_interactive, process_age_ns
-from costlens.storage.identity import Identity, propose_run_id, settle_identity
+from costlens.storage.identity import Claimant, Identity, propose_run_id, settle_identity
 from costlens.storage.run_folder import RunFolder
 from costlens.storage.store import Store
 
 __all__ = ["Drives", "Parts", "Session", "build_parts"]
+
+# A rank that has been silent for so long has gone, wherever its clock stands.
+_PATIENCE_S = 60.0
+_PATIENCE_WINDOWS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +113,14 @@ def build_parts(
         values=DeviceValues(clock),
         state=state,
     )
+    return parts, _launch_key(placement, config.name)
+
+
+def _launch_key(placement: Placement, name: str) -> str:
     # A later run of the same process is a launch of its own.
-    return parts, f"{placement.launch_key or uuid.uuid4().hex}#{ordinal}"
+    turn = f"{name}#{lifetime.claim_turn(name)}"
+    launch = share_launch_key(turn) or placement.launch_key or uuid.uuid4().hex
+    return f"{launch}/{turn}"
 
 
 def _rank_part(placement: Placement, drives: Drives) -> RankPart:
@@ -154,10 +166,17 @@ class Session:
         self._launch_key = launch_key
         self._given = exporters
         self._alarms: list[Observation] = []
+        self._refusal: StorageError | None = None
         self._cpu_before_ns = 0
         self._store = Store(config.run_dir)
         self._record = RecordExporter(self._find_folder, clock)
-        self._telemetry_of_run = Telemetry(config, clock, parts.state.run.costlens_version)
+        self._telemetry_of_run = Telemetry(
+            config,
+            clock,
+            parts.state.run.costlens_version,
+            lambda: self.identity,
+            parts.state.rank.rank,
+        )
         rank, run = parts.state.rank, parts.state.run
         self.proposed_run_id = propose_run_id(
             run_id=config.run_id,
@@ -235,10 +254,9 @@ class Session:
 
     def print_summary(self) -> None:
         """Print the merged report on standard error; calling thread, reads the run folder."""
-        folder = self._find_folder()
-        if folder is not None:
+        if self.identity is not None:
             console = Console(stderr=True)
-            render(read_run(folder, now=time.time()), console)
+            render(read_run(self.identity.folder, now=time.time()), console)
 
     def silence(self) -> None:
         """Forget the pipeline: its thread did not survive the fork."""
@@ -251,15 +269,34 @@ class Session:
         return [self._record, *self._telemetry_of_run.open()]
 
     def _find_folder(self) -> RunFolder | None:
+        if self.identity is None and self._refusal is not None:
+            raise self._refusal
         return None if self.identity is None else self.identity.folder
 
     def _begin(self) -> None:
-        if self.identity is None:
-            faults.call("session.identity", self._settle)
+        faults.call("session.identity", self._try_settle)
+        self._start_exporters()
+
+    def _start_exporters(self) -> None:
         snapshot = self._builder.build(self._clock(), opens=True)
         self.snapshot = snapshot
         for exporter in self.exporters:
             faults.call(f"export.{exporter.name}.start", exporter.start, snapshot)
+
+    def _try_settle(self) -> None:
+        if self.identity is not None:
+            return
+        # A store that refuses is no fault of ours: the record's exporter meets the same refusal,
+        # says so and counts it, and the next window tries again.
+        try:
+            self._settle()
+        except StorageError as error:
+            self._refusal = error
+
+    def _settle_late(self) -> None:
+        self._try_settle()
+        if self.identity is not None:
+            self._start_exporters()
 
     def _settle(self) -> None:
         state = self.parts.state
@@ -269,17 +306,23 @@ class Session:
             Store(checkpoint_url) if checkpoint_url and not self.config.run_id else None,
             self.proposed_run_id,
             self._launch_key,
-            rank=state.rank.rank,
-            process={
-                "host_name": state.rank.host_name,
-                "pid": state.rank.pid,
-                "wall_ns": state.anchor.wall_ns,
-            },
+            self._describe_process(),
         )
         state.run = state.run.model_copy(update={"id": self.identity.run_id})
         state.number = self.identity.attempt
         state.launch_key = self.identity.launch_key
         context.update(run_id=self.identity.run_id, attempt=self.identity.attempt)
+
+    def _describe_process(self) -> Claimant:
+        rank, age_ns = self.parts.state.rank, process_age_ns()
+        return Claimant(
+            rank=rank.rank,
+            host_name=rank.host_name,
+            pid=rank.pid,
+            wall_ns=self.parts.state.anchor.wall_ns,
+            born_s=None if age_ns is None else time.time() - age_ns / NS_PER_S,
+            patience_s=max(_PATIENCE_S, _PATIENCE_WINDOWS * self.config.window_s),
+        )
 
     def _poll(self) -> None:
         parts = self.parts
@@ -292,6 +335,8 @@ class Session:
 
     def _close_window(self, now_ns: int, is_last: bool) -> None:  # noqa: FBT001 - a stage's signature
         state = self.parts.state
+        if self.identity is None:
+            faults.call("session.identity", self._settle_late)
         if is_last:
             self.parts.values.settle(self._clock() + NS_PER_S)
             self._poll()

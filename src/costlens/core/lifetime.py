@@ -11,7 +11,7 @@ from typing import Protocol
 
 from costlens.core.guard import faults
 
-__all__ = ["Living", "claim_ordinal", "live", "register", "unregister"]
+__all__ = ["Living", "claim_ordinal", "claim_turn", "live", "register", "unregister"]
 
 
 class Living(Protocol):
@@ -27,6 +27,7 @@ class Living(Protocol):
 # Strong references: a run that nobody else holds any more must still be closed at exit.
 _live: list[Living] = []
 _state = {"registered": False, "num_opened": 0}
+_num_named: dict[str, int] = {}
 
 
 def claim_ordinal() -> int:
@@ -34,6 +35,16 @@ def claim_ordinal() -> int:
     ordinal = _state["num_opened"]
     _state["num_opened"] = ordinal + 1
     return ordinal
+
+
+def claim_turn(name: str) -> int:
+    """Return how many runs of this name the process has opened before this one.
+
+    Ranks agree on it even where one of them opens further runs of its own, such as an evaluation.
+    """
+    turn = _num_named.get(name, 0)
+    _num_named[name] = turn + 1
+    return turn
 
 
 def live() -> list[Living]:
@@ -68,3 +79,4 @@ def _silence_all() -> None:
         faults.call("lifetime.fork", living.silence)
     _live.clear()
     _state["num_opened"] = 0
+    _num_named.clear()

@@ -8,15 +8,48 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+from contextlib import suppress
 from dataclasses import dataclass
 
 from costlens.storage.names import new_run_id, safe_name
 from costlens.storage.run_folder import RunFolder, claim_run_id
 from costlens.storage.store import Store
 
-__all__ = ["Identity", "propose_run_id", "settle_identity"]
+__all__ = ["Claimant", "Identity", "propose_run_id", "settle_identity"]
 
 _MAX_LAUNCHES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Claimant:
+    """The process that asks which run and attempt it belongs to.
+
+    Args:
+        rank: Its rank.
+        host_name: Its host.
+        pid: Its process id.
+        wall_ns: Unix time at which it opened its run, in nanoseconds.
+        born_s: Unix time at which the process started, where the system tells.
+        patience_s: Seconds without a heartbeat after which another rank counts as gone.
+    """
+
+    rank: int
+    host_name: str
+    pid: int
+    wall_ns: int
+    born_s: float | None = None
+    patience_s: float = 60.0
+
+    @property
+    def details(self) -> dict[str, str | int]:
+        """Return what a claim says about who made it."""
+        return {
+            "rank": self.rank,
+            "host_name": self.host_name,
+            "pid": self.pid,
+            "wall_ns": self.wall_ns,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +107,7 @@ def settle_identity(
     checkpoint_store: Store | None,
     proposed: str,
     launch_key: str,
-    *,
-    rank: int,
-    process: dict[str, str | int | float],
+    claimant: Claimant,
 ) -> Identity:
     """Return the identity of this process, claiming what is not claimed yet.
 
@@ -85,9 +116,7 @@ def settle_identity(
         checkpoint_store: The checkpoint URL, whose ``run.json`` ties restarts to one run.
         proposed: The id from :func:`propose_run_id`.
         launch_key: What all ranks of this launch share.
-        rank: This process's rank.
-        process: What tells this process from another that had the same rank: host, pid and start
-            time.
+        claimant: This process.
 
     Raises:
         StorageError: If a store refuses.
@@ -95,20 +124,33 @@ def settle_identity(
     run_id = proposed if checkpoint_store is None else claim_run_id(checkpoint_store, proposed)
     folder = RunFolder(store, run_id)
     for launch in range(_MAX_LAUNCHES):
-        # A launcher may repeat its key (same port, same shell): where this rank has a record of
-        # another process already, it is a new launch. Every rank finds that out alone and arrives
-        # at the same next key.
+        # A launcher may repeat its key (same port, same shell). Every rank finds out alone that the
+        # attempt under a key is another launch's, and arrives at the same next key.
         key = hash_key(launch_key if launch == 0 else f"{launch_key}#{launch}")
-        attempt = folder.claim_attempt(key, dict(process))
-        earlier = folder.read_record(attempt, rank)
-        if earlier is None or _is_same_process(earlier, process):
+        attempt = folder.claim_attempt(key, claimant.details)
+        if not _is_taken(folder, attempt, claimant):
             break
     return Identity(run_id, attempt, key, folder)
 
 
-def _is_same_process(record: bytes, process: dict[str, str | int | float]) -> bool:
-    try:
-        seen = json.loads(record)["rank"]
-    except (ValueError, KeyError, TypeError):
+def _is_taken(folder: RunFolder, attempt: int, claimant: Claimant) -> bool:
+    """Return whether an attempt belongs to an earlier launch that had the same key."""
+    # Nothing writes records before it knows its attempt, so a record of this rank is another's.
+    if folder.read_record(attempt, claimant.rank) is not None:
+        return True
+    claim = folder.read_claim(attempt)
+    if claimant.born_s is None or claim.items() >= claimant.details.items():
         return False
-    return bool(seen.get("host_name") == process["host_name"] and seen.get("pid") == process["pid"])
+    # This rank never wrote in that launch, if there was one. All ranks then ask the same witness:
+    # the one that made the claim, which is gone if it had fallen silent before this process began.
+    return _last_seen_s(folder, attempt, claim) < claimant.born_s - claimant.patience_s
+
+
+def _last_seen_s(folder: RunFolder, attempt: int, claim: dict[str, object]) -> float:
+    """Return the last sign of life of the rank that made a claim; now, where it tells none."""
+    rank, wall_ns = claim.get("rank"), claim.get("wall_ns")
+    record = folder.read_record(attempt, rank) if isinstance(rank, int) else None
+    if record is not None:
+        with suppress(ValueError, KeyError, TypeError):
+            return float(json.loads(record)["attempt"]["heartbeat_time"])
+    return wall_ns / 1e9 if isinstance(wall_ns, int) else math.inf

@@ -92,6 +92,16 @@ class RunFolder:
         names = self._store.children(f"{self.run_id}/attempts")
         return sorted(number for (number,) in _numbers(_CLAIM, names))
 
+    def read_claim(self, number: int) -> dict[str, object]:
+        """Return what the claim of an attempt says; empty where it cannot be understood.
+
+        Raises:
+            StorageError: If it cannot be read.
+        """
+        with suppress(ValueError):
+            return _from_json(self._store.read(self._attempt_key(number)) or b"")
+        return {}
+
     def read_claims(self) -> tuple[dict[int, dict[str, object]], list[str]]:
         """Return the claims by attempt number, and what is wrong with those left out.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from costlens.observe.placement.place import Placement, read_int
+from costlens.observe.placement.place import Placement, read_int, read_master
 
 __all__ = ["detect"]
 
@@ -23,7 +23,7 @@ def detect(environ: Mapping[str, str]) -> Placement | None:
         # The address is all that the ranks share: the main process is the parent of the others,
         # or their sibling where the user or multiprocessing started it. On one node Lightning picks
         # a free port for every launch.
-        launch_key=f"{environ.get('MASTER_ADDR') or '127.0.0.1'}/{environ['MASTER_PORT']}",
+        launch_key=read_master(environ),
         rank=read_int(environ, "GLOBAL_RANK", local_rank),
         local_rank=local_rank,
         node_rank=read_int(environ, "NODE_RANK"),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["Placement", "read_int"]
+__all__ = ["Placement", "read_int", "read_master"]
+
+_LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +16,8 @@ class Placement:
     """Where a process stands in its job.
 
     Args:
-        launcher: Who started it: torchrun, lightning or none.
+        launcher: Who started it: torchrun, lightning, process_group (only torch.distributed tells)
+            or none.
         launch_key: Text that every rank of one launch shares and no other launch has; None when the
             launcher gives none.
         rank: Rank in the job, from 0.
@@ -41,3 +45,13 @@ def read_int(environ: Mapping[str, str], name: str, default: int = 0) -> int:
     """
     text = environ.get(name, "").strip()
     return int(text) if text.isdecimal() else default
+
+
+def read_master(environ: Mapping[str, str]) -> str:
+    """Return address and port at which the ranks of a launch meet, told apart over hosts.
+
+    A loopback address is the same on every host, and jobs on several hosts may share a run folder.
+    """
+    address = environ.get("MASTER_ADDR") or "127.0.0.1"
+    host = platform.node() if address in _LOOPBACK else ""
+    return f"{host}/{address}/{environ.get('MASTER_PORT', '')}"

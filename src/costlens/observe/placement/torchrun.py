@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Mapping
 
-from costlens.observe.placement.place import Placement, read_int
+from costlens.observe.placement.place import Placement, read_int, read_master
 
 __all__ = ["detect"]
 
@@ -28,14 +29,16 @@ def detect(environ: Mapping[str, str]) -> Placement | None:
 
 
 def _launch_key(environ: Mapping[str, str]) -> str:
-    parts = [
-        environ.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")
-    ]
+    parts = [environ.get("TORCHELASTIC_RUN_ID", ""), read_master(environ)]
     # On one node the elastic run id is "none" and the port 29500 unless the user says otherwise,
     # launch after launch; the agent's process id tells two launches apart, and its restart count
     # two rounds of one launch. Over nodes neither is shared: each agent counts for itself
     # (pytorch/pytorch#108158), and there every rendezvous picks a new port.
     is_one_node = environ.get("LOCAL_WORLD_SIZE") == environ["WORLD_SIZE"]
     if is_one_node or "MASTER_PORT" not in environ:
-        parts += [environ.get("TORCHELASTIC_RESTART_COUNT", "0"), str(os.getppid())]
+        parts += [
+            platform.node(),
+            environ.get("TORCHELASTIC_RESTART_COUNT", "0"),
+            str(os.getppid()),
+        ]
     return "/".join(parts)

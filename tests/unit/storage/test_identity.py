@@ -1,0 +1,100 @@
+"""Which run and attempt a process belongs to, where launchers repeat their keys."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from costlens.storage.identity import Claimant, settle_identity
+from costlens.storage.store import Store
+
+NOON_S = 1_800_000_000.0
+NS_PER_S = 1_000_000_000
+
+
+def rank(number: int, *, after_s: float = 0.0, host: str = "host", pid: int = 7) -> Claimant:
+    """Return a rank whose process started `after_s` seconds after noon and opened 5 s later."""
+    born_s = NOON_S + after_s
+    return Claimant(number, host, pid, int((born_s + 5) * NS_PER_S), born_s)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """Return an empty store."""
+    return Store(tmp_path)
+
+
+def launch(store: Store, *ranks: Claimant, beats_after_s: float = 10.0) -> list[int]:
+    """Return the attempts of ranks that open one after the other and write a heartbeat each."""
+    attempts = []
+    for claimant in ranks:
+        found = settle_identity(store, None, "run", "same key", claimant)
+        beat_s = (claimant.born_s or NOON_S) + beats_after_s
+        record = {"attempt": {"heartbeat_time": beat_s}}
+        found.folder.write_record(found.attempt, claimant.rank, json.dumps(record).encode())
+        attempts.append(found.attempt)
+    return attempts
+
+
+def test_a_repeated_key_is_a_new_launch_for_every_rank(store: Store) -> None:
+    """C026: two launches with one key are attempts 1 and 2, whichever rank comes first."""
+    assert launch(store, rank(0), rank(1)) == [1, 1]
+    assert launch(store, rank(1, after_s=90, pid=8), rank(0, after_s=90, pid=9)) == [2, 2]
+    assert launch(store, rank(0, after_s=200, pid=1), rank(1, after_s=200, pid=2)) == [3, 3]
+
+
+def test_a_container_that_starts_again_with_the_same_ids_is_a_new_launch(store: Store) -> None:
+    """Containers of one name have the same host name and the same process ids every time."""
+    assert launch(store, rank(0), rank(1)) == [1, 1]
+    assert launch(store, rank(0, after_s=3), rank(1, after_s=3)) == [2, 2]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
+def test_a_rank_that_never_wrote_still_finds_that_its_launch_is_new(
+    store: Store, order: tuple[int, ...]
+) -> None:
+    """Ranks 1 and 2 have no record of the first launch; its claimant had fallen silent before."""
+    assert launch(store, rank(0)) == [1]
+    ranks = {number: rank(number, after_s=90, pid=8 + number) for number in order}
+    assert launch(store, *(ranks[number] for number in order)) == [2, 2, 2]
+
+
+def test_a_claimant_that_died_before_its_first_record_is_a_witness_too(store: Store) -> None:
+    """Nobody wrote a record in the first launch: the time of the claim tells that it is over."""
+    assert settle_identity(store, None, "run", "same key", rank(1)).attempt == 1
+    assert launch(store, rank(0, after_s=90), rank(1, after_s=90)) == [2, 2]
+
+
+def test_nodes_that_come_up_one_after_the_other_are_one_launch(store: Store) -> None:
+    """A rank that starts minutes later joins as long as the first one goes on writing."""
+    first = settle_identity(store, None, "run", "same key", rank(0))
+    late = rank(1, after_s=600, host="other")
+    record = {"attempt": {"heartbeat_time": NOON_S + 595}}
+    first.folder.write_record(first.attempt, 0, json.dumps(record).encode())
+    assert launch(store, late) == [1]
+
+
+def test_clocks_of_two_hosts_may_differ(store: Store) -> None:
+    """A rank whose clock runs half a minute ahead joins the launch it belongs to."""
+    assert launch(store, rank(0), rank(1, after_s=30, host="ahead")) == [1, 1]
+
+
+def test_where_the_start_of_the_process_is_not_known_only_own_records_tell(store: Store) -> None:
+    """Without a start time nothing is guessed."""
+    unborn = dataclasses.replace(rank(1, after_s=900), born_s=None)
+    assert launch(store, rank(0)) == [1]
+    assert launch(store, unborn) == [1]
+    assert launch(store, unborn) == [2]
+
+
+def test_a_claim_or_record_that_cannot_be_read_is_no_witness(store: Store) -> None:
+    """Damage does not split a launch."""
+    assert launch(store, rank(0)) == [1]
+    store.put("run/record-1-0.json", b"{}")
+    claim = json.loads(store.read("run/attempts/0001.json") or b"")
+    del claim["wall_ns"]
+    store.put("run/attempts/0001.json", json.dumps(claim).encode())
+    assert launch(store, rank(1, after_s=900)) == [1]
