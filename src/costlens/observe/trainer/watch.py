@@ -94,7 +94,7 @@ class TrainerWatch:
         self._optimizer: Any = None
         self._has_silent_optimizers = False
         self._global_step = 0
-        self._factor = 1
+        self._is_automatic = True
         self._times = LoopTimes(parts.timeline, parts.recorder, parts.state)
         self._times.begin_setup()
         self._state.stage = facts.stage_name(stage)
@@ -148,6 +148,7 @@ class TrainerWatch:
         trainer, state = self.trainer, self._state
         self._times.is_starting = True
         self._times.num_micro = 0
+        self._is_automatic = bool(trainer.lightning_module.automatic_optimization)
         self._remove_handles()
         self._hook_optimizers(facts.real_optimizers(trainer))
         self._attach_device()
@@ -174,11 +175,8 @@ class TrainerWatch:
         self._times.gaps = gaps if isinstance(gaps, DeviceGaps) else None
 
     def start_epoch(self) -> None:
-        """Begin an epoch: its number goes into the rows, and accumulation may change with it."""
-        trainer = self.trainer
-        self._recorder.context = int(trainer.current_epoch)
-        is_automatic = trainer.lightning_module.automatic_optimization
-        self._factor = trainer.accumulate_grad_batches if is_automatic else 1
+        """Begin an epoch: its number goes into the rows."""
+        self._recorder.context = int(self.trainer.current_epoch)
 
     def end_batch(self, outputs: object, batch: object) -> None:
         """Complete an iteration, whose row is cut at the next fetch; about 10 µs."""
@@ -189,7 +187,9 @@ class TrainerWatch:
         number = counters.iterations
         counters.micro_batches += times.num_micro
         times.num_micro = 0
-        self._quality.read_batch(outputs, self._factor, number)
+        # A schedule of accumulation may change it with any epoch, and after our hook.
+        factor = self.trainer.accumulate_grad_batches if self._is_automatic else 1
+        self._quality.read_batch(outputs, factor, number)
         if self._has_silent_optimizers or self._timeline.since_ns >= self._next_look_ns:
             self._look(number)
             # Inside a batch Lightning computes no metric for being asked, so no rank waits here.
