@@ -166,11 +166,17 @@ def _allowed(schema: dict[str, Any]) -> str:
     if option["type"] == "boolean":
         return "`1` or `0`; also true, false, yes, no, on, off"
     if option["type"] == "array":
-        return "names or globs, comma-separated"
+        return _names(option["items"].get("enum"))
     if "pattern" in option:
         return f"text like `{option['pattern']}`"
     longest = option.get("maxLength")
     return f"text, at most {longest} characters" if longest else "text"
+
+
+def _names(allowed: list[str] | None) -> str:
+    if allowed is None:
+        return "names or globs, comma-separated"
+    return f"`none`, or comma-separated: {', '.join(f'`{name}`' for name in allowed)}"
 
 
 def _limits(option: dict[str, Any]) -> list[str]:

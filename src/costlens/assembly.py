@@ -26,7 +26,14 @@ from costlens.core.log import context, context_sources, log
 from costlens.core.pipeline import Pipeline
 from costlens.core.quality import Observation, QualityBook
 from costlens.core.recorder import Recorder
-from costlens.core.records import ExportHealth, RankPart, RunPart, TelemetryPart
+from costlens.core.records import (
+    ExportHealth,
+    LastWordsPart,
+    Outcome,
+    RankPart,
+    RunPart,
+    TelemetryPart,
+)
 from costlens.core.snapshot import Exporter, Snapshot
 from costlens.core.snapshot_builder import AttemptState, SnapshotBuilder
 from costlens.core.timeline import Timeline
@@ -36,9 +43,13 @@ from costlens.export.console import render
 from costlens.export.otel_setup import Telemetry
 from costlens.export.record import RecordExporter, read_run
 from costlens.observe.device_values import DeviceValues
+from costlens.observe.last_words import gather_last_words
+from costlens.observe.liveness import Liveness
+from costlens.observe.oom import find_oom, recount_oom
 from costlens.observe.placement.place import Placement
 from costlens.observe.placement.process_group import share_launch_key
-from costlens.observe.process import is_interactive, process_age_ns
+from costlens.observe.process import is_interactive, pid_space, process_age_ns, start_ticks
+from costlens.protect.run_end import RunEnd
 from costlens.storage.identity import Claimant, Identity, propose_run_id, settle_identity
 from costlens.storage.run_folder import RunFolder
 from costlens.storage.store import Store
@@ -132,6 +143,8 @@ def _rank_part(placement: Placement, drives: Drives) -> RankPart:
         local_world_size=placement.local_world_size,
         host_name=platform.node() or "unknown",
         pid=os.getpid(),
+        pid_space=pid_space(),
+        pid_start_ticks=start_ticks(),
         job_id=placement.job_id,
         device=drives.device,
         num_gpus=drives.num_gpus,
@@ -203,12 +216,22 @@ class Session:
             rates=compute_rates,
             telemetry=self._telemetry,
         )
-        self._pipeline: Pipeline | None = None
+        self._liveness = Liveness(parts.recorder, parts.totals, parts.state, clock)
+        # The flush has its own deadline on the pipeline thread; the extra second is for the record
+        # itself.
+        self._end_timeout_s = config.flush_timeout_s + 1.0
+        self.end = RunEnd(
+            parts.recorder,
+            parts.state,
+            config.preemption_signals,
+            end_timeout_s=self._end_timeout_s,
+            is_interactive=is_interactive(),
+        )
 
     @property
     def is_open(self) -> bool:
         """Return whether the pipeline thread runs."""
-        return self._pipeline is not None
+        return self.end.pipeline is not None
 
     def open(self) -> None:
         """Build the exporters and start the pipeline thread; calling thread, before the first step.
@@ -226,23 +249,26 @@ class Session:
             poll=self._poll,
             close=self._close_window,
         )
-        self._pipeline = pipeline
+        self._liveness.begin()
+        self.end.pipeline = pipeline
         pipeline.start()
+        self.end.arm()
 
     def wait_identity(self, timeout_s: float) -> Identity | None:
         """Return the identity, waiting up to ``timeout_s`` seconds for the store to settle it."""
-        if self.identity is None and self._pipeline is not None:
-            self._pipeline.ready.wait(timeout_s)
+        if self.identity is None and self.end.pipeline is not None:
+            self.end.pipeline.ready.wait(timeout_s)
         return self.identity
 
     def close(self) -> bool:
         """Write the last record and flush what time allows; return whether the pipeline ended."""
-        pipeline, self._pipeline = self._pipeline, None
+        pipeline = self.end.pipeline
         if pipeline is None:
             return True
-        # The flush has its own deadline on the pipeline thread; the extra second is for the record
-        # itself.
-        is_done = pipeline.stop(self.config.flush_timeout_s + 1.0)
+        # A signal may arrive meanwhile: its handler waits for the same pipeline.
+        is_done = pipeline.stop(self._end_timeout_s)
+        self.end.pipeline = None
+        self.end.disarm()
         self._cpu_before_ns += pipeline.cpu_ns
         if not is_done:
             log.warning(
@@ -260,7 +286,7 @@ class Session:
 
     def silence(self) -> None:
         """Forget the pipeline: its thread did not survive the fork."""
-        self._pipeline = None
+        self.end.pipeline = None
         self.exporters = []
 
     # Pipeline thread from here on.
@@ -275,6 +301,8 @@ class Session:
 
     def _begin(self) -> None:
         faults.call("session.identity", self._try_settle)
+        if self.parts.state.oom is None:
+            self.parts.state.oom = faults.call("observe.oom", find_oom)
         self._start_exporters()
 
     def _start_exporters(self) -> None:
@@ -332,6 +360,7 @@ class Session:
             parts.quality.add(seen.name, seen.value, seen.number, seen.mono_ns)
         parts.totals.resolve(parts.values.take_gaps())
         self._alarms.extend(parts.quality.fold())
+        faults.call("observe.liveness", self._liveness.look)
 
     def _close_window(self, now_ns: int, is_last: bool) -> None:  # noqa: FBT001 - a stage's signature
         state = self.parts.state
@@ -342,9 +371,35 @@ class Session:
             self._poll()
             now_ns = self._clock()
             state.end_ns = now_ns
+            state.last_words = faults.call("observe.last_words", self._gather_last_words)
+        else:
+            state.oom = faults.call("observe.oom", recount_oom, state.oom)
         snapshot = self._builder.build(now_ns, is_last=is_last, alarms=tuple(self._alarms))
         self._alarms.clear()
         self.snapshot = snapshot
+        # The record goes first: a line of the log may wait for whoever reads standard error, and
+        # this may be the last thing that the process does.
+        self._export(self.exporters[:1], snapshot)
+        self._tell(snapshot)
+        self._export(self.exporters[1:], snapshot)
+        if is_last:
+            deadline_ns = self._clock() + int(self.config.flush_timeout_s * NS_PER_S)
+            for exporter in self.exporters:
+                faults.call(f"export.{exporter.name}.finish", exporter.finish, deadline_ns)
+            faults.call("session.amend", self._amend)
+
+    def _gather_last_words(self) -> LastWordsPart | None:
+        seen = self.parts.quality.look().attempt
+        return gather_last_words(
+            self.parts.state,
+            {name: part.first_nonfinite_iteration for name, part in seen.items()},
+        )
+
+    def _export(self, exporters: Sequence[Exporter], snapshot: Snapshot) -> None:
+        for exporter in exporters:
+            faults.call(f"export.{exporter.name}", exporter.export, snapshot)
+
+    def _tell(self, snapshot: Snapshot) -> None:
         for seen in snapshot.alarms:
             log.error(
                 "costlens.nonfinite",
@@ -353,13 +408,15 @@ class Session:
                 step=seen.iteration,
                 message="training produced a value that is not a number",
             )
-        for exporter in self.exporters:
-            faults.call(f"export.{exporter.name}", exporter.export, snapshot)
-        if is_last:
-            deadline_ns = self._clock() + int(self.config.flush_timeout_s * NS_PER_S)
-            for exporter in self.exporters:
-                faults.call(f"export.{exporter.name}.finish", exporter.finish, deadline_ns)
-            faults.call("session.amend", self._amend)
+        words, outcome = snapshot.record.last_words, snapshot.record.attempt.outcome
+        if words is not None and outcome is not Outcome.INTERRUPTED:
+            tell = log.error if outcome is Outcome.FAILED else log.warning
+            tell(
+                "costlens.run.failed",
+                outcome=outcome.value,
+                **words.model_dump(exclude_none=True),
+                message=f"the run ended as {outcome.value}",
+            )
 
     def _amend(self) -> None:
         # The record was written before the flush, in case that is the last thing the process does.

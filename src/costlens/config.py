@@ -39,6 +39,9 @@ _CREDENTIALS = re.compile(r"(?<=://)\S*@|(?<=\?)\S*")
 _MAX_SHOWN = 80
 
 
+PreemptionSignal = Literal["SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXCPU"]
+
+
 class Config(BaseSettings):
     """The settings of one run, frozen; fields that are not given come from the environment.
 
@@ -136,6 +139,12 @@ class Config(BaseSettings):
         description="Most seconds that ending a run waits for back-ends, all together.",
     )
 
+    preemption_signals: Annotated[tuple[PreemptionSignal, ...], NoDecode] = Field(
+        ("SIGTERM", "SIGHUP"),
+        description="Signals that announce the end of the process: the record is closed as "
+        "preempted before it dies of one. Others keep their effect; `none` leaves all alone.",
+    )
+
     _arguments: frozenset[str] = PrivateAttr(default=frozenset())
 
     if not TYPE_CHECKING:  # type checkers see the signature that pydantic makes of the fields
@@ -165,6 +174,15 @@ class Config(BaseSettings):
         if isinstance(value, str):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return value
+
+    @field_validator("preemption_signals", mode="before")
+    @classmethod
+    def _parse_signals(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        names = [name.strip().upper() for name in value.split(",")]
+        names = [name for name in names if name not in {"", "NONE"}]
+        return tuple(name if name.startswith("SIG") else f"SIG{name}" for name in names)
 
     @classmethod
     def settings_customise_sources(

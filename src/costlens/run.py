@@ -19,6 +19,7 @@ from costlens.assembly import Drives, Parts, Session, build_parts
 from costlens.config import Config, resolve_config
 from costlens.core import lifetime
 from costlens.core.clock import Clock
+from costlens.core.exits import exit_code_of
 from costlens.core.guard import faults, is_inert_process
 from costlens.core.log import configure_log, log
 from costlens.core.phases import NAMES, Phase
@@ -26,6 +27,7 @@ from costlens.core.records import Outcome, RankRecord
 from costlens.core.scopes import INERT_SCOPE, InertScope, IterationScope, PhaseScope
 from costlens.core.snapshot import Exporter, Snapshot
 from costlens.errors import ConfigError
+from costlens.observe.code_locations import locate_error
 from costlens.observe.loader import WatchedLoader, watch_batches
 from costlens.observe.placement import detect_placement
 from costlens.observe.placement.place import Placement
@@ -100,8 +102,7 @@ class Run:
             self._build(has_device=has_device, num_gpus=num_gpus, device=device)
         else:
             self._parts.recorder.start_ns = self._parts.timeline.rebase(Phase.STARTUP)
-            self._parts.state.end_ns = None
-            self._parts.state.outcome = Outcome.RUNNING
+            self._parts.state.reopen()
         self.is_active = True
         self._record = None
         lifetime.register(self)
@@ -136,7 +137,8 @@ class Run:
         answer.
 
         Args:
-            outcome: How the attempt ended; ``completed`` unless an error says otherwise.
+            outcome: How the attempt ended; by default ``completed``, unless an error or a signal
+                that asked for the end says otherwise.
             error: What ended it, if anything.
             exit_code: The exit code the process will have, where it is known.
         """
@@ -149,9 +151,10 @@ class Run:
         timeline, state = self._parts.timeline, self._parts.state
         timeline.unwind(0)
         timeline.rebase(Phase.SHUTDOWN)
-        state.outcome = Outcome(outcome) if outcome is not None else _outcome_of(error)
-        state.error_type = None if error is None else type(error).__name__
-        state.exit_code = exit_code
+        self._session.end.settle(outcome, error, exit_code)
+        if error is not None:
+            places = faults.call("run.locate", locate_error, error)
+            state.error_stack = tuple(places or ())
         self._session.close()
         timeline.rebase(Phase.IDLE)
         lifetime.unregister(self)
@@ -163,8 +166,8 @@ class Run:
 
     def close_at_exit(self) -> None:
         """End the attempt because the interpreter is about to exit."""
-        error = getattr(sys, "last_value", None)
-        self.finish(error=error, exit_code=1 if error is not None else 0)
+        error = None if self._session is None else self._session.end.take_cause()
+        self.finish(error=error, exit_code=None if error is None else exit_code_of(error))
 
     def silence(self) -> None:
         """Become inert in a forked child: no thread came along, and the parent goes on counting."""
@@ -386,12 +389,6 @@ def start(
     run = Run(resolved, framework=framework)
     run.is_started_here = True
     return run.open()
-
-
-def _outcome_of(error: BaseException | None) -> Outcome:
-    if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
-        return Outcome.COMPLETED
-    return Outcome.INTERRUPTED if isinstance(error, KeyboardInterrupt) else Outcome.FAILED
 
 
 def _inert_copy(config: Config) -> Run:

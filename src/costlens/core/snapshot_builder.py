@@ -81,6 +81,14 @@ class AttemptState:
     oom: OomPart | None = None
     last_words: LastWordsPart | None = None
 
+    def reopen(self) -> None:
+        """Forget how the attempt ended: it goes on."""
+        self.end_ns = None
+        self.outcome = Outcome.RUNNING
+        self.error_type = self.exit_code = self.signal = None
+        self.error_stack = ()
+        self.stall = self.last_words = None
+
 
 class SnapshotBuilder:
     """Turns the state of a rank into a :class:`Snapshot`.

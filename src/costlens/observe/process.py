@@ -1,10 +1,12 @@
-"""Facts about this process: when it started, and whether a person is typing into it.
+"""Facts about processes: when this one began, who types into it, and whether another still lives.
 
-run.py asks both once, when a run opens: paid time begins at the process start where that is known.
+assembly.py asks the first two when a run opens: paid time begins at the process start where that is
+known. Readers of a run folder ask the last.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 import time
@@ -14,9 +16,15 @@ import psutil
 
 from costlens.core.clock import NS_PER_S
 
-__all__ = ["is_interactive", "process_age_ns"]
+__all__ = ["is_alive", "is_interactive", "pid_space", "process_age_ns", "start_ticks"]
 
 _STAT = Path("/proc/self/stat")
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_NAMESPACE = Path("/proc/self/ns/pid")
+
+# Fields of proc(5), counted from the one after the command's closing parenthesis.
+_STATE, _START = 0, 19
+_DEAD_STATES = frozenset("ZX")
 
 
 def process_age_ns() -> int | None:
@@ -38,13 +46,56 @@ def process_age_ns() -> int | None:
 
 
 def _started_since_boot_ns() -> int | None:
+    ticks = start_ticks()
+    return None if ticks is None else ticks * NS_PER_S // os.sysconf("SC_CLK_TCK")
+
+
+def start_ticks() -> int | None:
+    """Return the start of this process in clock ticks since the boot, None where it is not told."""
     try:
-        # The fields after the command's closing parenthesis; start time is field 22 of proc(5), in
-        # clock ticks since boot.
-        fields = _STAT.read_text(encoding="utf-8").rpartition(")")[2].split()
-        return int(fields[19]) * NS_PER_S // os.sysconf("SC_CLK_TCK")
+        return int(_read_stat(_STAT)[_START])
     except (OSError, ValueError, IndexError):
         return None
+
+
+def pid_space() -> str | None:
+    """Return a hash of this boot and pid namespace: only there a pid means the same process.
+
+    None where the system does not tell. Host names do not do: containers may share one.
+    """
+    try:
+        boot = _BOOT.read_text(encoding="ascii").strip()
+        text = f"{boot}/{_NAMESPACE.readlink()}"
+    except (OSError, ValueError):
+        return None
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def is_alive(pid: int, ticks: int) -> bool:
+    """Return whether a process of this pid namespace lives, or might.
+
+    A process of that number which started at another time is another one, and one that only its
+    parent has not noticed the end of is dead.
+
+    Args:
+        pid: Its number, > 0.
+        ticks: Its start in clock ticks since the boot.
+    """
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # it exists, and is another user's
+    try:
+        fields = _read_stat(Path(f"/proc/{pid}/stat"))
+        return int(fields[_START]) == ticks and fields[_STATE] not in _DEAD_STATES
+    except (OSError, ValueError, IndexError):
+        return True  # hidden from this user
+
+
+def _read_stat(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
 
 
 def is_interactive() -> bool:
