@@ -43,7 +43,7 @@ from costlens.export.console import render
 from costlens.export.otel_setup import Telemetry
 from costlens.export.record import RecordExporter, read_run
 from costlens.observe.device_values import DeviceValues
-from costlens.observe.last_words import gather_last_words
+from costlens.observe.last_words import gather_last_words, witness_end
 from costlens.observe.liveness import Liveness
 from costlens.observe.oom import find_oom, recount_oom
 from costlens.observe.placement.place import Placement
@@ -282,7 +282,7 @@ class Session:
         """Print the merged report on standard error; calling thread, reads the run folder."""
         if self.identity is not None:
             console = Console(stderr=True)
-            render(read_run(self.identity.folder, now=time.time()), console)
+            render(read_run(self.identity.folder, time.time(), witness_end), console)
 
     def silence(self) -> None:
         """Forget the pipeline: its thread did not survive the fork."""

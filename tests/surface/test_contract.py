@@ -39,7 +39,7 @@ SETTINGS = {
     *("trace_period_s", "step_span_every", "otlp_file", "otlp_file_max_mb", "flush_timeout_s"),
 }
 OPTIONS = {
-    "report": {"run", "--dir", "--json"},
+    "report": {"run", "--dir", "--json", "--watch"},
     "runs": {"--dir", "--json"},
     "replay": {
         *("run", "--endpoint", "--dir", "--protocol", "--signal", "--backend", "--rate"),

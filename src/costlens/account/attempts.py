@@ -8,12 +8,22 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from costlens.core.clock import NS_PER_S
-from costlens.core.records import AttemptSummary, Outcome, RankRecord
+from costlens.core.records import AttemptSummary, LastWordsPart, Outcome, RankRecord
 
-__all__ = ["close_lost", "flag_clocks", "group_attempts", "stale_after_s", "summarize_attempt"]
+__all__ = [
+    "Ends",
+    "close_lost",
+    "flag_clocks",
+    "group_attempts",
+    "stale_after_s",
+    "summarize_attempt",
+]
+
+Ends = Mapping[tuple[int, int], LastWordsPart]
+"""What a witness says of processes that are gone, by attempt and rank."""
 
 _MIN_STALE_S = 60.0
 _STALE_WINDOWS = 6
@@ -46,15 +56,20 @@ def stale_after_s(record: RankRecord) -> float:
     return max(_MIN_STALE_S, _STALE_WINDOWS * statistics.median(lengths_s or [0.0]))
 
 
-def close_lost(records: Sequence[RankRecord], now: float) -> list[RankRecord]:
-    """Return the records with silent deaths closed as ``lost`` at their last heartbeat.
+def close_lost(
+    records: Sequence[RankRecord], now: float, ends: Ends | None = None
+) -> list[RankRecord]:
+    """Return the records with silent deaths closed at their last heartbeat.
 
-    A rank is lost when its heartbeat is too old, or when a later attempt began after it.
+    A rank is ``lost`` when its heartbeat is too old, when a later attempt began after it, or when a
+    witness says that its process is gone; ``preempted`` if a signal had announced that.
 
     Args:
         records: One record per attempt and rank.
         now: Unix time of the reader.
+        ends: What a witness says.
     """
+    seen = ends or {}
     starts = {
         number: min(record.attempt.start_time for record in group)
         for number, group in group_attempts(records).items()
@@ -66,14 +81,27 @@ def close_lost(records: Sequence[RankRecord], now: float) -> list[RankRecord]:
             return False
         later = [start for number, start in starts.items() if number > attempt.number]
         is_superseded = bool(later) and attempt.heartbeat_time <= min(later)
-        return is_superseded or now - attempt.heartbeat_time > stale_after_s(record)
+        is_stale = now - attempt.heartbeat_time > stale_after_s(record)
+        return is_superseded or is_stale or _key(record) in seen
 
-    return [_close(record) if is_lost(record) else record for record in records]
+    return [
+        _close(record, seen.get(_key(record))) if is_lost(record) else record for record in records
+    ]
 
 
-def _close(record: RankRecord) -> RankRecord:
-    closed = {"outcome": Outcome.LOST, "end_time": record.attempt.heartbeat_time}
-    return record.model_copy(update={"attempt": record.attempt.model_copy(update=closed)})
+def _key(record: RankRecord) -> tuple[int, int]:
+    return record.attempt.number, record.rank.rank
+
+
+def _close(record: RankRecord, words: LastWordsPart | None) -> RankRecord:
+    attempt = record.attempt
+    closed = {
+        "outcome": Outcome.LOST if attempt.signal is None else Outcome.PREEMPTED,
+        "end_time": attempt.heartbeat_time,
+    }
+    return record.model_copy(
+        update={"attempt": attempt.model_copy(update=closed), "last_words": words}
+    )
 
 
 def summarize_attempt(records: Sequence[RankRecord]) -> AttemptSummary:
@@ -88,6 +116,7 @@ def summarize_attempt(records: Sequence[RankRecord]) -> AttemptSummary:
     outcome = min((part.outcome for part in parts), key=_SEVERITY.index)
     ends = [part.end_time for part in parts if part.end_time is not None]
     culprits = [part for part in parts if part.outcome is outcome]
+    words = [record.last_words for record in records if record.attempt.outcome is outcome]
     start_steps = [part.start_step for part in parts if part.start_step is not None]
     end_steps = [part.end_step for part in parts if part.end_step is not None]
     return AttemptSummary(
@@ -101,6 +130,8 @@ def summarize_attempt(records: Sequence[RankRecord]) -> AttemptSummary:
         world_size=max(record.rank.world_size for record in records),
         error_type=next((part.error_type for part in culprits if part.error_type), None),
         exit_code=next((part.exit_code for part in culprits if part.exit_code is not None), None),
+        signal=next((part.signal for part in culprits if part.signal), None),
+        last_words=next((said for said in words if said is not None), None),
         start_step=max(start_steps, default=None),
         end_step=max(end_steps, default=None),
     )

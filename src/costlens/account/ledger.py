@@ -11,7 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pydantic import ValidationError
 
-from costlens.account.attempts import close_lost, flag_clocks, group_attempts, summarize_attempt
+from costlens.account.attempts import (
+    Ends,
+    close_lost,
+    flag_clocks,
+    group_attempts,
+    summarize_attempt,
+)
 from costlens.account.cost import price_run
 from costlens.account.counts import merge_progress, steps_made
 from costlens.account.goodput import count_lost_steps
@@ -57,7 +63,13 @@ def parse_records(documents: Iterable[Mapping[str, object]]) -> tuple[list[RankR
     return records, problems
 
 
-def merge(records: Sequence[RankRecord], problems: Iterable[str] = (), *, now: float) -> RunRecord:
+def merge(
+    records: Sequence[RankRecord],
+    problems: Iterable[str] = (),
+    *,
+    now: float,
+    ends: Ends | None = None,
+) -> RunRecord:
     """Return the merged record of a run.
 
     Sums run over ranks and attempts; rates, step durations and start-up are those of the newest
@@ -68,6 +80,7 @@ def merge(records: Sequence[RankRecord], problems: Iterable[str] = (), *, now: f
         records: Records of one run in any order, at least one.
         problems: What could not be read, to be told along.
         now: Unix time of the reader, against which a silent rank counts as lost.
+        ends: What a witness says of processes that are gone.
 
     Raises:
         RecordError: If there is no record.
@@ -75,7 +88,7 @@ def merge(records: Sequence[RankRecord], problems: Iterable[str] = (), *, now: f
     if not records:
         raise RecordError("the run has no readable record yet")
     chosen, notes = _choose(records)
-    groups = group_attempts(close_lost(chosen, now))
+    groups = group_attempts(close_lost(chosen, now, ends))
     everyone = [record for group in groups.values() for record in group]
     attempts = [summarize_attempt(group) for group in groups.values()]
     newest = groups[max(groups)]
@@ -159,6 +172,7 @@ def _summarize_rank(record: RankRecord) -> RankSummary:
         median_step_s=record.steps.median_s,
         open_phase=record.open_phase if is_open else None,
         open_phase_s=record.open_phase_s if is_open else None,
+        stall=record.stall if is_open else None,
     )
 
 

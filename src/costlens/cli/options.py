@@ -59,5 +59,6 @@ def make_console(*, is_table: bool = False) -> Console:
 
 
 def print_json(text: str) -> None:
-    """Print a JSON text, and nothing else, on standard output."""
+    """Print a JSON text, and nothing else, on standard output, at once."""
     sys.stdout.write(text + "\n")
+    sys.stdout.flush()

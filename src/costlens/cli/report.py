@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from costlens.cli.options import Directory, JsonFlag, load_config, make_console, print_json
+
+if TYPE_CHECKING:
+    from costlens.core.records import RunRecord
 
 __all__ = ["report"]
 
@@ -23,18 +27,45 @@ def report(
     ] = "latest",
     directory: Directory = None,
     as_json: JsonFlag = False,
+    is_watching: Annotated[
+        bool,
+        typer.Option(
+            "--watch",
+            help="Show it again and again until the run has ended; with --json, a line each time.",
+        ),
+    ] = False,
 ) -> None:
     """Show where the time and the money of a run went, also while it runs."""
-    from costlens.export.console import render
     from costlens.export.record import read_run
+    from costlens.observe.last_words import witness_end
     from costlens.storage.run_folder import RunFolder
     from costlens.storage.runs import find_run
     from costlens.storage.store import Store
 
     store = Store(load_config(dir=directory).run_dir)
-    now = time.time()
-    record = read_run(RunFolder(store, find_run(store, run)), now)
-    if as_json:
-        print_json(record.model_dump_json(indent=2))
+    folder = RunFolder(store, find_run(store, run))
+
+    def read() -> RunRecord:
+        return read_run(folder, time.time(), witness_end)
+
+    if is_watching:
+        _watch(read, as_json=as_json)
+    elif as_json:
+        print_json(read().model_dump_json(indent=2))
     else:
-        render(record, make_console(), now=now)
+        _show(read())
+
+
+def _show(record: RunRecord) -> None:
+    from costlens.export.console import render
+
+    render(record, make_console())
+
+
+def _watch(read: Callable[[], RunRecord], *, as_json: bool) -> None:
+    from costlens.cli.watch import follow, show_live
+
+    if as_json:
+        follow(read, lambda record: print_json(record.model_dump_json()))
+    else:
+        show_live(read, make_console())

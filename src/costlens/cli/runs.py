@@ -54,13 +54,15 @@ def runs(directory: Directory = None, as_json: JsonFlag = False) -> None:
 
 def _read_rows(store: Store, now: float) -> list[RunRow]:
     from costlens.export.record import read_run
+    from costlens.observe.last_words import witness_end
     from costlens.storage.run_folder import RunFolder
     from costlens.storage.runs import list_runs
 
     rows = []
     for run_id in list_runs(store):
         try:
-            rows.append(_row(run_id, read_run(RunFolder(store, run_id), now)))
+            record = read_run(RunFolder(store, run_id), now, witness_end)
+            rows.append(_row(run_id, record))
         except RecordError:
             rows.append(RunRow(run_id, "no record"))
         except CostlensError:

@@ -17,6 +17,7 @@ from rich.text import Text
 from costlens.account.goodput import PRODUCTIVE_PHASES, goodput_share
 from costlens.core.records import CostPart, Outcome, RunRecord
 from costlens.export.console_details import describe_money, describe_quality, describe_telemetry
+from costlens.export.console_endings import describe_last_words
 from costlens.export.console_layout import Renderable, Row, join, lay_out, plural, section
 from costlens.export.console_ranks import describe_attempts, describe_now, describe_ranks
 from costlens.export.figures import (
@@ -30,7 +31,7 @@ from costlens.export.figures import (
     show_time,
 )
 
-__all__ = ["OUTCOME_STYLES", "render"]
+__all__ = ["OUTCOME_STYLES", "make_page", "render"]
 
 OUTCOME_STYLES = {
     Outcome.RUNNING: "bold cyan",
@@ -63,7 +64,7 @@ def render(record: RunRecord, console: Console, *, now: float | None = None) -> 
         now: Unix time of the reader, for the age of a live run; by default the present.
     """
     width = min(console.width, _MAX_WIDTH)
-    page = Group(*_sections(record, width, time.time() if now is None else now))
+    page = make_page(record, width, time.time() if now is None else now)
     if not console.options.ascii_only:
         console.print(page, width=width, markup=False, highlight=False)
         return
@@ -73,9 +74,21 @@ def render(record: RunRecord, console: Console, *, now: float | None = None) -> 
     console.file.write(plain)
 
 
+def make_page(record: RunRecord, width: int, now: float) -> Group:
+    """Return the report of a run, to be printed or shown again and again.
+
+    Args:
+        record: The merged record.
+        width: Columns, > 0.
+        now: Unix time of the reader.
+    """
+    return Group(*_sections(record, min(width, _MAX_WIDTH), now))
+
+
 def _sections(record: RunRecord, width: int, now: float) -> Iterable[Renderable]:
     yield from _header(record)
     yield from section("Now", describe_now(record, now))
+    yield from section("Last words", describe_last_words(record))
     yield from section(_time_title(record), _time(record, width))
     yield from section("Speed", _speed(record))
     yield from section("Work done", _work(record))
@@ -94,8 +107,9 @@ def _header(record: RunRecord) -> Iterable[Renderable]:
     title = Text.assemble(
         (run.name, "bold"), "  ", (newest.outcome.value, OUTCOME_STYLES[newest.outcome])
     )
-    if newest.error_type:
-        title.append(f" ({newest.error_type})", "red")
+    cause = newest.error_type or newest.signal
+    if cause:
+        title.append(f" ({cause})", "red")
     yield title
     yield Text(run.id, "dim")
     hosts = sorted({rank.host_name for rank in record.ranks})

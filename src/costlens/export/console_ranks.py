@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from costlens.core.records import AttemptSummary, Outcome, RankSummary, RunRecord
+from costlens.export.console_endings import describe_stalls
 from costlens.export.console_layout import Renderable
 from costlens.export.figures import show_duration, show_money, show_time
 
@@ -38,6 +39,7 @@ def describe_now(record: RunRecord, now: float) -> Iterable[Renderable]:
         else:
             verb = "" if is_live else "were "
             yield f"{count} of {len(ranks)} ranks {verb}in {phase}, rank {longest.rank} for {age}"
+    yield from describe_stalls(ranks)
 
 
 def _describe_beats(ranks: list[RankSummary], now: float) -> str:
@@ -90,7 +92,7 @@ def _steps(attempt: AttemptSummary) -> str:
 
 def _ending(attempt: AttemptSummary) -> str:
     exit_code = None if attempt.exit_code is None else f"exit code {attempt.exit_code}"
-    details = [detail for detail in (attempt.error_type, exit_code) if detail]
+    details = [detail for detail in (attempt.error_type, exit_code, attempt.signal) if detail]
     return attempt.outcome.value + (f" ({', '.join(details)})" if details else "")
 
 

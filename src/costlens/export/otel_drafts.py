@@ -13,7 +13,7 @@ from costlens.account.cost import charge_rank
 from costlens.core.clock import NS_PER_S, Anchor
 from costlens.core.phases import NAMES
 from costlens.core.quality import Observation
-from costlens.core.records import Outcome, RankRecord
+from costlens.core.records import LastWordsPart, Outcome, RankRecord
 from costlens.core.window import Iteration
 from costlens.export import otel_ids
 from costlens.export.otel_ids import Ids, run_key
@@ -96,6 +96,8 @@ def end_draft(record: RankRecord, end_ns: int, parent: SpanContext | None) -> Dr
         "costlens.step.end": attempt.end_step,
         "error.type": attempt.error_type,
         "process.exit.code": attempt.exit_code,
+        "costlens.signal": attempt.signal,
+        **_last_words(record.last_words),
     }
     return Draft(
         "costlens.run.end",
@@ -205,6 +207,19 @@ def alarm_draft(
         parent=parent,
         error="nonfinite",
     )
+
+
+def _last_words(words: LastWordsPart | None) -> dict[str, str | int | None]:
+    if words is None:
+        return {}
+    return {
+        "costlens.error.location": words.stack[0] if words.stack else None,
+        "costlens.oom_kills": words.oom_kills,
+        "costlens.nonfinite.name": words.nonfinite,
+        "costlens.nonfinite.iteration": words.nonfinite_iteration,
+        "costlens.gpu.xid": words.xid,
+        "costlens.flight_recorder": words.flight_recorder,
+    }
 
 
 def _identity(record: RankRecord) -> dict[str, str | int | float | None]:

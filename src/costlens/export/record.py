@@ -15,12 +15,15 @@ from costlens.account.ledger import merge, parse_records
 from costlens.core.clock import NS_PER_S, Clock
 from costlens.core.log import log
 from costlens.core.phases import NAMES
-from costlens.core.records import RankRecord, RunRecord, WindowPart
+from costlens.core.records import LastWordsPart, Outcome, RankRecord, RunRecord, WindowPart
 from costlens.core.snapshot import Snapshot
 from costlens.errors import StorageError
 from costlens.storage.run_folder import MAX_RECORD_BYTES, RunFolder
 
-__all__ = ["RecordExporter", "make_window_part", "read_run"]
+__all__ = ["RecordExporter", "Witness", "make_window_part", "read_run"]
+
+Witness = Callable[[RankRecord], LastWordsPart | None]
+"""Says what is known of a process that is gone; None if it may live."""
 
 WINDOWS_PER_SEGMENT = 60
 _MAX_PENDING = 10 * WINDOWS_PER_SEGMENT
@@ -159,23 +162,40 @@ class RecordExporter:
         self._is_failing = True
 
 
-def read_run(folder: RunFolder, now: float) -> RunRecord:
+def read_run(folder: RunFolder, now: float, witness: Witness | None = None) -> RunRecord:
     """Return the merged record of the run in a folder.
 
     Args:
         folder: The run's folder.
         now: Unix time of the reader, against which a silent rank counts as lost.
+        witness: Tells of the process of a live record that it is gone, so that its rank is closed
+            without waiting for its heartbeat to grow old.
 
     Raises:
         StorageError: If the folder cannot be listed.
         RecordError: If no record in it can be read.
     """
-    documents, problems = folder.read_records()
-    records, more = parse_records(documents)
+    records, problems = _read_records(folder)
+    ends = {} if witness is None else _ask(witness, records)
+    if ends:
+        # They may have said their last words between the reading and the asking.
+        records, problems = _read_records(folder)
     seen = {record.attempt.number for record in records}
     silent = [
         f"attempt {number} was launched and left no record"
         for number in folder.attempts()
         if number not in seen
     ]
-    return merge(records, [*problems, *more, *silent], now=now)
+    return merge(records, [*problems, *silent], now=now, ends=ends)
+
+
+def _read_records(folder: RunFolder) -> tuple[list[RankRecord], list[str]]:
+    documents, problems = folder.read_records()
+    records, more = parse_records(documents)
+    return records, [*problems, *more]
+
+
+def _ask(witness: Witness, records: list[RankRecord]) -> dict[tuple[int, int], LastWordsPart]:
+    living = [record for record in records if record.attempt.outcome is Outcome.RUNNING]
+    said = {(record.attempt.number, record.rank.rank): witness(record) for record in living}
+    return {key: words for key, words in said.items() if words is not None}
