@@ -124,19 +124,19 @@ class CostLensCallback:
 
     def setup(self, trainer: Trainer, pl_module: object, stage: str) -> None:
         """Begin or go on with a run; may take a second, in start-up."""
-        watched = None if self._watch is None else self._watch.trainer
-        if watched is not None and watched is not trainer and _is_running(watched):
-            return  # a hook trains something else in between
-        if self._is_superfluous(trainer):
-            self._run = self._run or _inert_run(self._config)
-            return
         with faults.contain("lightning.setup"):
-            self._open(trainer, str(getattr(stage, "value", stage)))
+            watched = None if self._watch is None else self._watch.trainer
+            if watched is not None and watched is not trainer and _is_running(watched):
+                return  # a hook trains something else in between
+            if self._is_superfluous(trainer):
+                self._run = self._run or _inert_run(self._config)
+                return
+            self._open(trainer, _value(stage))
 
     def teardown(self, trainer: Trainer, pl_module: object, stage: str) -> None:
         """End the run for now; takes what ``Run.finish`` takes."""
         if self._watch is not None and self._watch.trainer is trainer:
-            self._close(self._outcome(trainer, str(getattr(stage, "value", stage))))
+            self._close(faults.call("lightning.outcome", self._outcome, trainer, _value(stage)))
 
     def on_exception(self, trainer: Trainer, pl_module: object, exception: BaseException) -> None:
         """End the run; an exception skips ``teardown``."""
@@ -207,7 +207,10 @@ class CostLensCallback:
             self._watch.remove()
             self._watch = None
         debug = facts.describe_debug(trainer)
-        if self._run is None or debug != self._debug:
+        if self._run is not None and debug != self._debug:
+            self._run.finish()
+            self._run = None
+        if self._run is None:
             self._run = self._make_run(trainer, debug)
             self._debug = debug
         device = facts.device_kind(trainer)
@@ -219,7 +222,8 @@ class CostLensCallback:
         parts.state.run = parts.state.run.model_copy(update={"debug": debug})
         at_window = self._log_to_trainer if self._logs_to_trainer else None
         choices = Choices(self._config.quality, self._config.window_ns, self._tokens, at_window)
-        self._watch = TrainerWatch(trainer, stage, parts, choices)
+        self._watch = TrainerWatch(trainer, parts, choices)
+        self._watch.install(stage)
 
     def _make_run(self, trainer: Trainer, debug: str | None) -> Run:
         from costlens.observe.trainer import facts
@@ -288,8 +292,12 @@ def _inert_run(config: Config) -> Run:
 
 
 def _is_running(trainer: Trainer) -> bool:
-    status = trainer.state.status
-    return str(getattr(status, "value", status)) == "running"
+    return _value(trainer.state.status) == "running"
+
+
+def _value(member: object) -> str:
+    # Lightning's enumerations are strings in some versions and not in others.
+    return str(getattr(member, "value", member))
 
 
 def _outcome_of(error: BaseException) -> Outcome | None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from costlens.core.guard import faults
 from costlens.core.records import Outcome
 from costlens.lightning import CostLensCallback
+from costlens.observe.trainer import facts
 from tests.adapters.lightning.jobs import (
     Plant,
     fit,
@@ -300,6 +302,43 @@ def test_a_callback_that_is_switched_off_changes_nothing(pl, written, monkeypatc
     assert seen == ["PassThroughProfiler", False]
     assert callback.run.finish() is None
     assert written() == []
+
+
+@pytest.fixture
+def unharmed(monkeypatch):
+    """Let faults be contained as they are outside of tests, and return their counts."""
+    counted = {}
+    monkeypatch.setattr(faults, "strict", False)
+    monkeypatch.setattr(faults, "counts", counted)
+    return counted
+
+
+def test_a_count_that_fails_harms_nothing(pl, unharmed) -> None:
+    """A user's `tokens=` that raises is contained, counted and leaves the rest as it is."""
+    callback = CostLensCallback("failing", tokens=lambda batch: 1 / 0)
+    make_trainer(pl, callback, max_epochs=1).fit(make_module(pl), rows(5))
+    record = callback.run.finish()
+    assert (record.progress.iterations, record.progress.optimizer_steps) == (5, 5)
+    assert record.progress.tokens is None
+    assert record.quality["loss"].num_values == 5
+    assert record.telemetry.faults == unharmed == {"lightning.batch": 5}
+
+
+@pytest.mark.parametrize("broken", ["describe_debug", "iterate_evaluations", "is_stopped_early"])
+def test_a_fault_of_ours_harms_nothing(pl, unharmed, monkeypatch, broken) -> None:
+    """Whatever fails in set-up or at the end, the training ends well and everything is restored."""
+
+    def fail(*_) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(facts, broken, fail)
+    trainer = make_trainer(pl, CostLensCallback("broken"), max_epochs=1)
+    profiler = trainer.profiler
+    trainer.fit(make_module(pl), rows(5), rows(2))
+    assert trainer.global_step == 5
+    assert trainer.profiler is profiler
+    assert not {"process_dataloader", "load_checkpoint"} & vars(trainer.strategy).keys()
+    assert sum(unharmed.values()) == 1
 
 
 def test_a_trainer_inside_a_hook_is_not_mixed_in(pl) -> None:

@@ -19,7 +19,7 @@ from costlens.observe.device_events import DeviceGaps
 from costlens.observe.device_values import DeviceValues
 from costlens.observe.trainer import facts
 from costlens.observe.trainer.batches import BatchCounter
-from costlens.observe.trainer.brackets import BracketProfiler, ScopeTable
+from costlens.observe.trainer.brackets import BracketProfiler, Scope, ScopeTable
 from costlens.observe.trainer.given import Optimizer, Trainer
 from costlens.observe.trainer.loop import LoopTimes
 from costlens.observe.trainer.methods import ScopedMethod
@@ -70,16 +70,15 @@ class Choices:
 
 
 class TrainerWatch:
-    """Watches a Trainer from now on until :meth:`remove`; training thread only.
+    """Watches a Trainer from :meth:`install` to :meth:`remove`; training thread only.
 
     Args:
         trainer: The Trainer.
-        stage: What was called: ``fit``, ``validate``, ``test`` or ``predict``.
         parts: The run's parts.
         choices: What the user chose.
     """
 
-    def __init__(self, trainer: Trainer, stage: str, parts: WatchedParts, choices: Choices) -> None:
+    def __init__(self, trainer: Trainer, parts: WatchedParts, choices: Choices) -> None:
         self.trainer = trainer
         self._state = parts.state
         self._values = parts.values
@@ -96,28 +95,30 @@ class TrainerWatch:
         self._global_step = 0
         self._is_automatic = True
         self._times = LoopTimes(parts.timeline, parts.recorder, parts.state)
-        self._times.begin_setup()
-        self._state.stage = facts.stage_name(stage)
-        scopes = ScopeTable(ScopeMaker(self._times, self._is_overridden))
-        self._profiler = BracketProfiler.install(trainer, scopes)
-        self._times.profiler = self._profiler
-        self._methods = self._wrap_methods(stage)
+        self._methods: list[ScopedMethod] = []
 
-    def _wrap_methods(self, stage: str) -> list[ScopedMethod]:
-        times, strategy = self._times, self.trainer.strategy
-        restore = BookScope(times.timeline, Phase.RESTORE)
-        loader = BookScope(times.timeline, Phase.DATA_WAIT)
-        methods = [
-            ScopedMethod(strategy, "load_checkpoint", restore),
-            # Behind it, Lightning creates the iterator and with it the workers.
-            ScopedMethod(
-                strategy, "process_dataloader", EdgeScope(loader, after=self._after_loader)
-            ),
-        ]
-        for loop, name in facts.iterate_evaluations(self.trainer, stage):
-            scope = EvaluationScope(times, self.trainer, name, is_all=stage != "fit")
-            methods.append(ScopedMethod(loop, "run", scope))
-        return methods
+    def install(self, stage: str) -> None:
+        """Put everything on the Trainer; what has been put on when this fails comes off as well.
+
+        Args:
+            stage: What was called: ``fit``, ``validate``, ``test`` or ``predict``.
+        """
+        times, trainer = self._times, self.trainer
+        times.begin_setup()
+        self._state.stage = facts.stage_name(stage)
+        scopes = ScopeTable(ScopeMaker(times, self._is_overridden))
+        times.profiler = BracketProfiler.install(trainer, scopes)
+        self._wrap(trainer.strategy, "load_checkpoint", BookScope(times.timeline, Phase.RESTORE))
+        # Behind it, Lightning creates the iterator and with it the workers.
+        wait = BookScope(times.timeline, Phase.DATA_WAIT)
+        after = EdgeScope(wait, after=self._after_loader)
+        self._wrap(trainer.strategy, "process_dataloader", after)
+        for loop, name in facts.iterate_evaluations(trainer, stage):
+            scope = EvaluationScope(times, trainer, name, is_all=stage != "fit")
+            self._wrap(loop, "run", scope)
+
+    def _wrap(self, owner: object, name: str, scope: Scope) -> None:
+        self._methods.append(ScopedMethod(owner, name, scope))
 
     def _after_loader(self) -> None:
         if self.trainer.training:
@@ -134,12 +135,13 @@ class TrainerWatch:
     def remove(self) -> None:
         """Take everything off the Trainer; the profiler that was there is back."""
         self._times.settle(0)
-        self._look(max(0, self._recorder.counters.iterations - 1))
-        self._profiler.remove(self.trainer)
+        if self._times.profiler is not None:
+            self._times.profiler.remove(self.trainer)
         for method in reversed(self._methods):
             method.remove()
         self._methods.clear()
         self._remove_handles()
+        self._look(max(0, self._recorder.counters.iterations - 1))
 
     # What our callback's hooks do.
 
@@ -163,8 +165,10 @@ class TrainerWatch:
             if hasattr(optimizer, "register_step_post_hook"):
                 self._handles.append(optimizer.register_step_post_hook(count))
         self._optimizer = optimizers[0] if optimizers else None
-        # DeepSpeed's and others do not tell; then the Trainer's own count has to do.
+        # DeepSpeed's and others do not tell; then the Trainer's own count has to do for all.
         self._has_silent_optimizers = len(self._handles) < len(optimizers)
+        if self._has_silent_optimizers:
+            self._remove_handles()
         self._times.counts_skips = bool(self._handles) and facts.has_scaler(self.trainer)
 
     def _attach_device(self) -> None:
