@@ -100,6 +100,7 @@ class PlainLoop:
         self.models: list[WatchedModel] = []
         self.watches: list[Watch] = []
         self.num_step_calls = 0
+        self.has_eval_gradient = False
         self.contained = faults.contain("plain.loop")
         self._host = host
         self._state = state
@@ -157,11 +158,15 @@ class PlainLoop:
         Args:
             taker: The iterator that is asked, so that two loaders side by side can be told apart.
         """
-        if self._fetch_depth != _NOT_OPEN or not self.is_here():
+        timeline = self.timeline
+        if (
+            self._fetch_depth != _NOT_OPEN
+            or timeline.owner != get_ident()
+            or not self._host.is_active
+        ):
             return False
         if self._steps or self._forward_depths or self._backward_depth != _NOT_OPEN:
             self._mend()
-        timeline = self.timeline
         depth = self._fetch_depth = timeline.depth
         if depth == 0:
             self._end_iteration()
@@ -183,7 +188,7 @@ class PlainLoop:
         is_validation = timeline.phase == _VALIDATION
         if self._gaps is not None:
             self._gaps.end_wait(self.recorder.counters.iterations)
-        timeline.unwind(depth)
+        timeline.leave()
         if not has_batch:
             self._takers.clear()
             if depth == 0:
@@ -230,8 +235,10 @@ class PlainLoop:
     # Compute.
 
     def begin_forward(self, *, is_training: bool) -> None:
-        """Open the forward pass of a watched model."""
+        """Open the forward pass of a watched model; nothing off our thread."""
         timeline = self.timeline
+        if timeline.owner != get_ident() or not self._host.is_active:
+            return
         depth = timeline.depth
         self._forward_depths.append(depth)
         self._num_passes += 1
@@ -242,11 +249,18 @@ class PlainLoop:
                 self._set_base(Phase.COMPUTE)
         timeline.enter(_FORWARD if is_training else _VALIDATION)
 
-    def end_forward(self, *, is_trained: bool) -> None:
-        """Close the forward pass; ``is_trained`` says that gradients may follow."""
-        if self._forward_depths:
-            self.timeline.unwind(self._forward_depths.pop())
-            self._is_trained |= is_trained
+    def end_forward(self, *, is_trained: bool) -> bool:
+        """Close the forward pass, and return whether it was open.
+
+        Args:
+            is_trained: Whether gradients may follow.
+        """
+        if not self._forward_depths or self.timeline.owner != get_ident():
+            return False
+        self._forward_depths.pop()
+        self.timeline.leave()
+        self._is_trained |= is_trained
+        return True
 
     def begin_backward(self) -> bool:
         """Open the backward pass unless it is open; return whether it was opened.
@@ -264,20 +278,22 @@ class PlainLoop:
         """Close the backward pass, if it is open."""
         depth, self._backward_depth = self._backward_depth, _NOT_OPEN
         if depth != _NOT_OPEN and self._host.is_active:
-            self.timeline.unwind(depth)
+            self.timeline.leave()
             # A gradient of an evaluation (adversarial examples) makes no iteration.
             self._is_propagated |= self._is_trained
 
-    def begin_step(self, owner: object) -> None:
-        """Open a step.
+    def begin_step(self, owner: object) -> bool:
+        """Open a step; return False off our thread.
 
         Args:
             owner: The watch of the optimizer or scaler; a subclass whose step calls the one it
                 inherits reports twice.
         """
+        timeline = self.timeline
+        if timeline.owner != get_ident() or not self._host.is_active:
+            return False
         if self._backward_depth != _NOT_OPEN:
             self._mend_backward()
-        timeline = self.timeline
         for step in self._steps:
             if step.owner is owner and step.num_passes != self._num_passes:
                 # Passes went by since: that step was abandoned, this is none inside it.
@@ -285,17 +301,22 @@ class PlainLoop:
                 break
         self._steps.append(_Step(owner, timeline.depth, self._num_passes))
         timeline.enter(_OPTIMIZER)
+        return True
 
     def end_step(self, owner: object) -> bool:
         """Close a step and return whether it is complete, rather than one that it inherits."""
-        while self._steps:
-            step = self._steps.pop()
-            if step.owner is owner:
-                break
-        else:
+        steps, timeline = self._steps, self.timeline
+        if timeline.owner != get_ident() or not steps:
             return False
-        self.timeline.unwind(step.depth)
-        if any(outer.owner is owner for outer in self._steps):
+        step = steps.pop()
+        if step.owner is owner:
+            timeline.leave()
+        else:
+            # An error has left the steps inside this one open.
+            while steps and step.owner is not owner:
+                step = steps.pop()
+            timeline.unwind(step.depth)
+        if steps and any(outer.owner is owner for outer in steps):
             return False
         self._is_trained = self._is_propagated = True
         if step.depth == 0:

@@ -1,9 +1,9 @@
 """Hooks on the user's model, optimizers and gradient scaler, for loops without a framework.
 
 They report to ``PlainLoop``; they change no number, hold no tensor, break no compiled graph, and
-their copies and pickles do nothing. Limits: where the model's output holds no plain tensor, or the
-model runs inside a larger compiled function, the backward pass begins only once the last
-parameter's gradient exists; what comes before stays ``compute``.
+their copies and pickles do nothing. Limits: where the model's output holds no plain tensor, the
+backward pass begins only once the last parameter's gradient exists; inside a larger compiled
+function no pass of the model is seen. What is not seen stays ``compute``.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class _Hook:
             self._run_apart(*args)
 
     def _meet_compiler(self, *args: Any) -> None:
-        # Inlined into a graph: this breaks it, as an optimizer's step does anyway.
+        # Being inlined into a graph, this breaks it; an optimizer's step does so anyway.
         self._run_apart(*args)
 
     # Between compiled functions dynamo would look at these frames, too. The decorator costs 3 µs in
@@ -113,11 +113,7 @@ class ModelWatch:
             model.register_forward_pre_hook(_ModuleHook(self._begin_forward), prepend=True),
             model.register_forward_hook(_ModuleHook(self._end_forward), always_call=True),
         ]
-        trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        if trainable:
-            hook = _Hook(self._begin_backward)
-            register: Any = trainable[-1].register_post_accumulate_grad_hook
-            self._handles.append(register(hook))
+        self._has_parameter_hook = False
         self._see_device(model)
 
     def target(self) -> torch.nn.Module | None:
@@ -136,33 +132,46 @@ class ModelWatch:
         on.
         """
         model = self._model()
-        return model is not None and self._is_training(model)
+        return model is not None and (model.training or self._is_training_in_eval())
 
     def see_step(self) -> None:
         """Learn that an optimizer stepped: what went before was training, in whatever mode."""
         self._trains_in_eval |= self._was_eval
 
-    def _is_training(self, model: torch.nn.Module) -> bool:
-        return model.training or (self._trains_in_eval and torch.is_grad_enabled())
+    def _is_training_in_eval(self) -> bool:
+        return self._trains_in_eval and torch.is_grad_enabled()
 
     def _begin_forward(self, model: torch.nn.Module, _args: object) -> None:
-        if self._loop.is_here():
-            if not self._is_device_known:
-                # Between watch() and the first pass the model may have moved.
-                self._is_device_known = True
-                self._see_device(model)
-            self._loop.begin_forward(is_training=self._is_training(model))
+        if not self._is_device_known:
+            # Between watch() and the first pass the model may have moved.
+            self._is_device_known = True
+            self._see_device(model)
+        self._loop.begin_forward(is_training=model.training or self._is_training_in_eval())
 
     def _end_forward(self, model: torch.nn.Module, _args: object, output: object) -> None:
-        if not self._loop.is_here():
-            return
-        has_gradient = torch.is_grad_enabled() and output is not None
-        self._loop.end_forward(is_trained=has_gradient and self._is_training(model))
-        if has_gradient:
+        has_gradient = output is not None and torch.is_grad_enabled()
+        is_training = model.training or self._trains_in_eval
+        if self._loop.end_forward(is_trained=has_gradient and is_training) and has_gradient:
             self._was_eval = not model.training
-            tensor = _find_differentiable(output)
-            if tensor is not None:
-                _hook_gradient(tensor, self._backward_hook)
+            self._loop.has_eval_gradient |= self._was_eval
+            self._await_backward(model, output)
+
+    def _await_backward(self, model: torch.nn.Module, output: object) -> None:
+        if type(output) is torch.Tensor:
+            if output.grad_fn is not None:
+                _hook_gradient(output, self._backward_hook)
+            return
+        tensor = _find_differentiable(output)
+        if tensor is not None:
+            _hook_gradient(tensor, self._backward_hook)
+        # Gradients may come back through another part of such an output.
+        if not self._has_parameter_hook:
+            self._has_parameter_hook = True
+            for parameter in reversed(list(model.parameters())):
+                if parameter.requires_grad:
+                    register: Any = parameter.register_post_accumulate_grad_hook
+                    self._handles.append(register(_Hook(self._begin_backward)))
+                    break
 
     def _begin_backward(self, _gradient: object) -> None:
         # The engine works for CUDA on a thread of its own, and the training thread waits for it.
@@ -179,9 +188,7 @@ class ModelWatch:
 
 
 def _find_differentiable(output: object) -> torch.Tensor | None:
-    """Return the first plain tensor of a module's output that gradients will come back to."""
-    if type(output) is torch.Tensor:
-        return output if output.grad_fn is not None else None
+    """Return the first plain tensor in a module's output that gradients will come back to."""
     items: Iterable[object] = ()
     if isinstance(output, dict):
         items = output.values()
@@ -231,16 +238,16 @@ class OptimizerWatch:
             handle.remove()
 
     def _begin(self, _optimizer: object, _args: object, _kwargs: object) -> None:
-        if self._loop.is_here():
-            self._loop.begin_step(self)
+        self._loop.begin_step(self)
 
     def _end(self, optimizer: torch.optim.Optimizer, _args: object, _kwargs: object) -> None:
         loop = self._loop
-        if not loop.is_here() or not loop.end_step(self):
+        if not loop.end_step(self):
             return
         loop.num_step_calls += 1
-        for model in loop.models:
-            model.see_step()
+        if loop.has_eval_gradient:
+            for model in loop.models:
+                model.see_step()
         counters = loop.recorder.counters
         found_inf = getattr(optimizer, "found_inf", None)
         if not isinstance(found_inf, torch.Tensor):
@@ -275,11 +282,12 @@ class ScalerWatch:
 
     def _step(self, step: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         loop = self._loop
-        if not loop.is_here():
-            return step(*args, **kwargs)
         before = loop.num_step_calls
+        is_timed = False
         with loop.contained:
-            loop.begin_step(self)
+            is_timed = loop.begin_step(self)
+        if not is_timed:
+            return step(*args, **kwargs)
         try:
             result = step(*args, **kwargs)
         finally:
