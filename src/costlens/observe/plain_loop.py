@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from threading import get_ident
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from costlens.core.guard import faults
 from costlens.core.log import log
@@ -19,8 +19,9 @@ from costlens.core.snapshot_builder import AttemptState
 from costlens.observe.device import Device
 from costlens.observe.device_events import DeviceGaps
 from costlens.observe.device_values import DeviceValues
+from costlens.observe.watch import NOBODY, Host, Watch, WatchedModel
 
-__all__ = ["Host", "PlainLoop", "Watch", "WatchedModel"]
+__all__ = ["PlainLoop"]
 
 _STARTUP = int(Phase.STARTUP)
 _RESTORE = int(Phase.RESTORE)
@@ -37,32 +38,6 @@ _LOOP_BASES = frozenset({Phase.OTHER, Phase.COMPUTE, Phase.VALIDATION})
 
 _NUM_SKIPPED_HINT = 100
 _NOT_OPEN = -1
-
-
-class Host(Protocol):
-    """The run that a loop reports to."""
-
-    is_active: bool
-
-
-class Watch(Protocol):
-    """Hooks on one object of the user."""
-
-    def target(self) -> object:
-        """Return the watched object, or None when it is gone."""
-
-    def remove(self) -> None:
-        """Take the hooks off."""
-
-
-class WatchedModel(Watch, Protocol):
-    """Hooks on a model."""
-
-    def is_training(self) -> bool:
-        """Return whether a forward pass now would be one of training."""
-
-    def see_step(self) -> None:
-        """Learn that an optimizer stepped."""
 
 
 class _Step(NamedTuple):
@@ -149,6 +124,8 @@ class PlainLoop:
         self._mend()
         if self.timeline.depth == 0 and self._is_propagated:
             self._end_iteration()
+        # A loader may outlive the run, and the run may be opened again.
+        self._host = NOBODY
 
     # Fetches.
 
@@ -177,7 +154,8 @@ class PlainLoop:
             self.recorder.start_ns = now_ns
         self._taker = id(taker)
         if self._gaps is not None and timeline.phase == _DATA_WAIT:
-            self._gaps.begin_wait()
+            with self.contained:
+                self._gaps.begin_wait()
         self._num_fetches += 1
         return True
 
@@ -187,7 +165,8 @@ class PlainLoop:
         depth, self._fetch_depth = self._fetch_depth, _NOT_OPEN
         is_validation = timeline.phase == _VALIDATION
         if self._gaps is not None:
-            self._gaps.end_wait(self.recorder.counters.iterations)
+            with self.contained:
+                self._gaps.end_wait(self.recorder.counters.iterations)
         timeline.leave()
         if not has_batch:
             self._takers.clear()
@@ -262,6 +241,11 @@ class PlainLoop:
         self._is_trained |= is_trained
         return True
 
+    @property
+    def is_in_backward(self) -> bool:
+        """Return whether a backward pass is open."""
+        return self._backward_depth != _NOT_OPEN
+
     def begin_backward(self) -> bool:
         """Open the backward pass unless it is open; return whether it was opened.
 
@@ -292,8 +276,6 @@ class PlainLoop:
         timeline = self.timeline
         if timeline.owner != get_ident() or not self._host.is_active:
             return False
-        if self._backward_depth != _NOT_OPEN:
-            self._mend_backward()
         for step in self._steps:
             if step.owner is owner and step.num_passes != self._num_passes:
                 # Passes went by since: that step was abandoned, this is none inside it.
@@ -352,7 +334,7 @@ class PlainLoop:
     # still open when the next fetch begins was abandoned; a scope around it may have closed it.
 
     def _mend(self) -> None:
-        self._mend_backward()
+        self.abandon_backward()
         abandoned = [*(step.depth for step in self._steps), *self._forward_depths]
         if abandoned:
             if self.timeline.phase in (_OPTIMIZER, _FORWARD):
@@ -360,7 +342,8 @@ class PlainLoop:
             self._steps.clear()
             self._forward_depths.clear()
 
-    def _mend_backward(self) -> None:
+    def abandon_backward(self) -> None:
+        """Close a backward pass that an error has ended."""
         depth, self._backward_depth = self._backward_depth, _NOT_OPEN
         if depth != _NOT_OPEN and self.timeline.phase == _BACKWARD:
             self.timeline.unwind(depth)

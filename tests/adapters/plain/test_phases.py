@@ -359,6 +359,50 @@ def test_an_error_that_the_user_survives_leaves_nothing_open(rig, where, is_expl
     assert rig.timeline.depth == 0
 
 
+def test_an_optimizer_that_steps_inside_the_backward_pass(rig):
+    """Parameter by parameter, to save memory: steps are optimizer time, the rest stays backward."""
+    own = {
+        parameter: TimedSGD([parameter], rig.clock, step_s=0.001)
+        for parameter in rig.net.parameters()
+    }
+    rig.run.watch(rig.net, *own.values())
+    for parameter in rig.net.parameters():
+        parameter.register_post_accumulate_grad_hook(lambda parameter: own[parameter].step())
+    for _ in range(3):
+        with rig.run.iteration():
+            rig.net(torch.ones(2, 4)).sum().backward()
+    assert rig.phases_ms() == {"forward": 40, "backward": 60, "optimizer": 8}
+    assert rig.counters.optimizer_steps == 3 * 4
+
+
+def test_a_model_that_is_gone_turns_no_fetch_into_validation(rig):
+    """The watched model was deleted; another, unwatched one is trained in iterations."""
+    model = torch.nn.Linear(1, 1)
+    rig.run.watch(model)
+    del model
+    for _ in rig.run.batches(_loader(rig)):
+        with rig.run.iteration():
+            rig.clock.advance(0.02)
+    assert rig.phases_ms() == {"data_wait": 30, "compute": 60}
+
+
+def test_a_run_that_goes_on_counts_what_is_watched_anew(rig):
+    """finish() and open() again, as for a second fit: old loaders and hooks do not report twice."""
+    loader = _loader(rig)
+    old = iter(rig.run.batches(loader))
+    for _ in range(2):
+        rig.run.watch(rig.net, rig.optimizer)
+        for batch in rig.run.batches(loader):
+            rig.train(batch)
+        rig.run.finish()
+        rig.clock.advance(1.0)
+        rig.run.open()
+        next(old)
+    record = rig.finish()
+    assert (record.progress.iterations, record.progress.optimizer_steps) == (8, 8)
+    assert record.time_ns["idle"] == 2_000_000_000
+
+
 def test_finishing_takes_every_hook_off(rig):
     """After the run the user's objects are as they were; training them counts nothing."""
     loader = _loader(rig)

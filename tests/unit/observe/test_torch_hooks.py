@@ -161,6 +161,8 @@ def test_wrong_arguments_are_named(parts):
     model = nn.Linear(1, 1)
     with pytest.raises(ConfigError, match=r"the torch optimizer that it wraps"):
         parts.run.watch(model, object())
+    with pytest.raises(ConfigError, match=r"a GradScaler as scaler="):
+        parts.run.watch(model, parts.scaler)
     with pytest.raises(ConfigError, match=r"gradient scaler"):
         parts.run.watch(model, scaler=3)
     assert not model._forward_hooks
