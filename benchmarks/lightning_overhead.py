@@ -27,6 +27,8 @@ from torch.utils.data import DataLoader, IterableDataset
 from costlens.lightning import CostLensCallback
 
 BLOCK = 20
+# Steps after a change in which the interpreter adapts its caches to the other types again.
+SETTLING = 10
 WARM_UP_CYCLES = 5
 
 
@@ -94,7 +96,8 @@ class Switch(IterableDataset):
             random.shuffle(order)
             for name in order:
                 self.subjects[name]()
-                yield row  # the first step after a change settles what the change left behind
+                for _ in range(SETTLING):
+                    yield row
                 begin_ns = time.thread_time_ns()
                 for _ in range(BLOCK):
                     yield row
