@@ -85,9 +85,9 @@ class _Desk:
         self._is_dying = False
 
     @property
-    def is_listening(self) -> bool:
-        """Return whether any handler of ours is installed."""
-        return bool(self._handlers)
+    def signums(self) -> frozenset[int]:
+        """Return the signals with a handler of ours."""
+        return frozenset(self._handlers)
 
     def install(self, signums: Iterable[int]) -> None:
         """Install handlers where there are none of ours yet; main thread."""
@@ -165,6 +165,7 @@ class _Desk:
 
 _desk = _Desk()
 _seen = {"fork": False, "off_main": False}
+_forking = threading.local()
 
 
 def attach(run: Endable, names: Iterable[str]) -> None:
@@ -180,13 +181,17 @@ def attach(run: Endable, names: Iterable[str]) -> None:
     if not _seen["fork"]:
         _seen["fork"] = True
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=_forget_in_child)
+            os.register_at_fork(
+                before=_hold_signals,
+                after_in_parent=_release_signals,
+                after_in_child=_forget_in_child,
+            )
     if not any(known is run for known in _desk.runs):
         _desk.runs.append(run)
     signums = [getattr(signal, name) for name in names if hasattr(signal, name)]
     if _is_main_thread():
         _desk.install(signums)
-    elif signums and not _desk.is_listening and not _seen["off_main"]:
+    elif signums and not _desk.signums and not _seen["off_main"]:
         _seen["off_main"] = True
         log.info(
             "costlens.signals.off",
@@ -215,8 +220,19 @@ def _is_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
+# A signal that reaches a child before it has its own dispositions back would be lost, and a parent
+# that terminates a child it has just started would wait for ever.
+def _hold_signals() -> None:
+    _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _desk.signums)
+
+
+def _release_signals() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
+
+
 def _forget_in_child() -> None:
     faults.call("protect.fork", _desk.forget)
+    _release_signals()
 
 
 def _is_caught_in_c(signum: int) -> bool:
