@@ -17,6 +17,7 @@ import statistics
 import tempfile
 import time
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -117,15 +118,19 @@ class Subjects(pl.Callback):
         self.all, self.watched = trainer.callbacks, trainer.profiler
         plain = trainer.profiler.wrapped
         watch = self.ours._watch
+        (optimizer,) = trainer.optimizers
+        hooks_of = {
+            name: getattr(optimizer, name)
+            for name in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
+        }
 
         def use(profiler: Any, *callbacks: pl.Callback) -> Callable[[], None]:
             def change() -> None:
                 watch._times.settle(0)
                 trainer.profiler = profiler
                 trainer.callbacks = [*self.others, *callbacks]
-                watch._remove_handles()
-                if self.ours in callbacks:
-                    watch._hook_optimizers(trainer.optimizers)
+                for name, hooks in hooks_of.items():
+                    setattr(optimizer, name, hooks if self.ours in callbacks else OrderedDict())
 
             return change
 
