@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
+import torch._dynamo  # loads with the first watch and sets a variable: here, in no test
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, TensorDataset
 
 from costlens.config import Config
