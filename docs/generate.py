@@ -18,7 +18,7 @@ from typing import Any
 
 from costlens.config import ENV_PREFIX, Config
 from costlens.core import phases
-from costlens.core.records import RunRecord
+from costlens.core.run_record import RunRecord
 from costlens.export.catalog import MAX_SERIES, METRICS, NUM_OWN_VALUES
 
 DOCS = Path(__file__).parent

@@ -15,7 +15,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from costlens.account.prices import resolve_price
-from costlens.assembly import Drives, Parts, Session, build_parts
+from costlens.assembly import Session
+from costlens.attempt import Drives, Parts, build_parts
 from costlens.config import Config, resolve_config
 from costlens.core import lifetime
 from costlens.core.clock import Clock

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from costlens.core.records import AttemptSummary, RankRecord, RunRecord
+from costlens.core.records import RankRecord
+from costlens.core.run_record import AttemptSummary, RunRecord
 from costlens.export.record import read_run
 from costlens.observe.last_words import witness_end
 from costlens.storage.run_folder import RunFolder

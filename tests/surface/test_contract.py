@@ -10,7 +10,8 @@ import typer.main
 from costlens.cli.app import app
 from costlens.config import Config
 from costlens.core.phases import NAMES
-from costlens.core.records import CostPart, Outcome, RunProgress, RunRecord
+from costlens.core.records import Outcome
+from costlens.core.run_record import CostPart, RunProgress, RunRecord
 
 RECORD_KEYS = {
     *("run", "attempts", "ranks", "progress", "time_s", "rates", "queue", "gpu", "cost"),

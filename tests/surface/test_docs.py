@@ -12,7 +12,8 @@ import pytest
 
 from costlens.account.ledger import merge
 from costlens.core.phases import NAMES
-from costlens.core.records import Outcome, RunRecord
+from costlens.core.records import Outcome
+from costlens.core.run_record import RunRecord
 from tests.unit.account.build import START, make_price, make_record
 
 DOCS = Path(__file__).parents[2] / "docs"

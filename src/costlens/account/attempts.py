@@ -11,7 +11,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from costlens.core.clock import NS_PER_S
-from costlens.core.records import AttemptSummary, LastWordsPart, Outcome, RankRecord
+from costlens.core.records import LastWordsPart, Outcome, RankRecord
+from costlens.core.run_record import AttemptSummary
 
 __all__ = [
     "Ends",

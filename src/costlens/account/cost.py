@@ -15,7 +15,8 @@ from typing import Any, Literal
 
 from costlens.account.counts import sum_count
 from costlens.core.phases import NAMES
-from costlens.core.records import CostPart, PricePart, RankRecord
+from costlens.core.records import PricePart, RankRecord
+from costlens.core.run_record import CostPart
 
 __all__ = ["Charge", "charge_rank", "cost_per_effective_unit", "format_money", "price_run"]
 

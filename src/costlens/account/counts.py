@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from costlens.core.records import ProgressPart, RankRecord, RunProgress
+from costlens.core.records import ProgressPart, RankRecord
+from costlens.core.run_record import RunProgress
 
 __all__ = ["merge_progress", "steps_made", "sum_count"]
 

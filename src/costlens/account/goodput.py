@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from costlens.core.phases import Phase
-from costlens.core.records import AttemptSummary, Outcome, RunProgress
+from costlens.core.records import Outcome
+from costlens.core.run_record import AttemptSummary, RunProgress
 
 __all__ = ["PRODUCTIVE_PHASES", "count_lost_steps", "goodput_share"]
 

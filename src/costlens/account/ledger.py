@@ -25,17 +25,8 @@ from costlens.account.quality import merge_quality
 from costlens.account.throughput import merge_rates, merge_startup, merge_steps
 from costlens.core.clock import NS_PER_S
 from costlens.core.phases import NAMES
-from costlens.core.records import (
-    RANK_SCHEMA,
-    AttemptSummary,
-    CheckpointPart,
-    ExportHealth,
-    Outcome,
-    RankRecord,
-    RankSummary,
-    RunRecord,
-    TelemetryPart,
-)
+from costlens.core.records import RANK_SCHEMA, ExportHealth, Outcome, RankRecord, TelemetryPart
+from costlens.core.run_record import AttemptSummary, CheckpointPart, RankSummary, RunRecord
 from costlens.errors import RecordError
 
 __all__ = ["merge", "parse_records"]

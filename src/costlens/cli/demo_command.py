@@ -21,7 +21,7 @@ from costlens.errors import MissingExtraError, RunStateError
 if TYPE_CHECKING:
     from costlens.cli.demo.recipe import Losses
     from costlens.config import Config
-    from costlens.core.records import RunRecord
+    from costlens.core.run_record import RunRecord
     from costlens.run import Run
 
 __all__ = ["demo"]

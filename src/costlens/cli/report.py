@@ -11,7 +11,7 @@ import typer
 from costlens.cli.options import Directory, JsonFlag, load_config, make_console, print_json
 
 if TYPE_CHECKING:
-    from costlens.core.records import RunRecord
+    from costlens.core.run_record import RunRecord
 
 __all__ = ["report"]
 

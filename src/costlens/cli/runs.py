@@ -15,7 +15,7 @@ from costlens.errors import CostlensError, RecordError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from costlens.core.records import RunRecord
+    from costlens.core.run_record import RunRecord
     from costlens.storage.store import Store
 
 __all__ = ["runs"]

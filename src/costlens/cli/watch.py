@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from costlens.core.records import Outcome, RunRecord
+from costlens.core.records import Outcome
+from costlens.core.run_record import RunRecord
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -15,23 +15,18 @@ from pydantic import BaseModel, ConfigDict, Field
 
 __all__ = [
     "AttemptPart",
-    "AttemptSummary",
-    "CheckpointPart",
-    "CostPart",
     "ExportHealth",
     "LastWordsPart",
     "OomPart",
     "Outcome",
+    "Part",
     "PricePart",
     "ProgressPart",
     "QualityPart",
     "RankPart",
     "RankRecord",
-    "RankSummary",
     "RatesPart",
     "RunPart",
-    "RunProgress",
-    "RunRecord",
     "StallPart",
     "StartupPart",
     "StepsPart",
@@ -40,7 +35,6 @@ __all__ = [
 ]
 
 RANK_SCHEMA: Literal["costlens.rank/1"] = "costlens.rank/1"
-RUN_SCHEMA: Literal["costlens.run/1"] = "costlens.run/1"
 
 
 class Outcome(str, Enum):
@@ -55,12 +49,14 @@ class Outcome(str, Enum):
     LOST = "lost"
 
 
-class _Part(BaseModel):
+class Part(BaseModel):
+    """A piece of a record: frozen, and silent about fields it does not know."""
+
     # A newer costlens may have written fields this one does not know: readers skip them.
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
-class RunPart(_Part):
+class RunPart(Part):
     """Which run this is."""
 
     id: str
@@ -74,7 +70,7 @@ class RunPart(_Part):
     costlens_version: str
 
 
-class AttemptPart(_Part):
+class AttemptPart(Part):
     """Which launch of the run this is, and how it ended."""
 
     number: int = Field(ge=1)
@@ -103,7 +99,7 @@ class AttemptPart(_Part):
     )
 
 
-class RankPart(_Part):
+class RankPart(Part):
     """Which process this is and what it drives."""
 
     rank: int = Field(ge=0)
@@ -124,7 +120,7 @@ class RankPart(_Part):
     num_gpus: int = Field(0, ge=0, description="GPUs this rank drives itself.")
 
 
-class ProgressPart(_Part):
+class ProgressPart(Part):
     """Counts of one rank in one attempt, observed and never derived from one another."""
 
     iterations: int = 0
@@ -142,7 +138,7 @@ class ProgressPart(_Part):
     )
 
 
-class StartupPart(_Part):
+class StartupPart(Part):
     """Start-up, split; seconds from one to the next, absent where it was not seen."""
 
     process_s: float | None = Field(
@@ -157,7 +153,7 @@ class StartupPart(_Part):
     )
 
 
-class StepsPart(_Part):
+class StepsPart(Part):
     """Durations of iterations after the first, without saves and evaluation."""
 
     count: int = 0
@@ -172,7 +168,7 @@ class StepsPart(_Part):
     p99_s: float | None = None
 
 
-class RatesPart(_Part):
+class RatesPart(Part):
     """Rates of training in the newest session, per second of iteration time.
 
     Neither start-up nor saves nor evaluation are in it.
@@ -185,7 +181,7 @@ class RatesPart(_Part):
     slots_per_s: float | None = None
 
 
-class PricePart(_Part):
+class PricePart(Part):
     """The price an attempt is charged at, frozen at its start."""
 
     amount: str = Field(description="Money per hour and unit, as a decimal string.")
@@ -197,7 +193,7 @@ class PricePart(_Part):
     source: str = Field(description="Where the price came from, such as COSTLENS_GPU_HOUR_PRICE.")
 
 
-class QualityPart(_Part):
+class QualityPart(Part):
     """One quality metric of an attempt."""
 
     last: float | None = None
@@ -217,7 +213,7 @@ class QualityPart(_Part):
     )
 
 
-class ExportHealth(_Part):
+class ExportHealth(Part):
     """How one telemetry signal fares."""
 
     state: str
@@ -227,7 +223,7 @@ class ExportHealth(_Part):
     last_error_type: str | None = None
 
 
-class TelemetryPart(_Part):
+class TelemetryPart(Part):
     """What watching itself did, lost and cost."""
 
     faults: dict[str, int] = Field(
@@ -248,7 +244,7 @@ class TelemetryPart(_Part):
     )
 
 
-class WindowPart(_Part):
+class WindowPart(Part):
     """One window, as it stands in a segment and among the newest windows of a record."""
 
     index: int
@@ -262,7 +258,7 @@ class WindowPart(_Part):
     quality: dict[str, float] = Field(default_factory=dict)
 
 
-class StallPart(_Part):
+class StallPart(Part):
     """The training thread has shown no sign of life for longer than it should take."""
 
     phase: str
@@ -275,7 +271,7 @@ class StallPart(_Part):
     )
 
 
-class OomPart(_Part):
+class OomPart(Part):
     """The count of out-of-memory kills in the rank's cgroup."""
 
     path: str = Field(description="The file that the kernel keeps the count in.")
@@ -283,7 +279,7 @@ class OomPart(_Part):
     count: int = Field(description="The count at the heartbeat.")
 
 
-class LastWordsPart(_Part):
+class LastWordsPart(Part):
     """What is known of a bad end; neither messages of exceptions nor arguments are kept."""
 
     error_type: str | None = None
@@ -308,7 +304,7 @@ class LastWordsPart(_Part):
     )
 
 
-class RankRecord(_Part):
+class RankRecord(Part):
     """All that one rank knows about one attempt; at most 256 KiB, however long the run."""
 
     schema_version: Literal["costlens.rank/1"] = RANK_SCHEMA
@@ -338,118 +334,3 @@ class RankRecord(_Part):
     oom: OomPart | None = None
     last_words: LastWordsPart | None = None
     windows: list[WindowPart] = Field(default_factory=list, max_length=60)
-
-
-class AttemptSummary(_Part):
-    """One attempt over all its ranks."""
-
-    number: int
-    outcome: Outcome
-    start_time: float
-    end_time: float | None = None
-    heartbeat_time: float
-    wall_s: float
-    num_ranks: int
-    world_size: int
-    error_type: str | None = None
-    exit_code: int | None = None
-    signal: str | None = None
-    start_step: int | None = None
-    end_step: int | None = None
-    last_words: LastWordsPart | None = Field(
-        None, description="Those of a rank that ended as the attempt did, when it ended badly."
-    )
-
-
-class RankSummary(_Part):
-    """One rank in the newest attempt it took part in."""
-
-    rank: int
-    attempt: int
-    host_name: str
-    device: str
-    outcome: Outcome
-    heartbeat_time: float
-    time_s: dict[str, float]
-    progress: ProgressPart
-    median_step_s: float | None = None
-    open_phase: str | None = None
-    open_phase_s: float | None = None
-    stall: StallPart | None = None
-
-
-class RunProgress(ProgressPart):
-    """Totals of the run over attempts and ranks.
-
-    Samples, tokens and micro-batches are sums over ranks; iterations and steps are those of the
-    job, which all ranks make together.
-    """
-
-    productive_steps: int | None = Field(
-        None, description="Optimizer steps that were not done again later; absent when unknown."
-    )
-    lost_steps: int | None = Field(
-        None, description="Optimizer steps that a later attempt did again; absent when unknown."
-    )
-
-
-class CostPart(_Part):
-    """Money, as decimal strings of one currency; several currencies are never added."""
-
-    currency: str | None = Field(None, description="The currency, when there is one only.")
-    total: str | None = Field(None, description="Absent when unknown.")
-    unknown: str | None = Field(None, description="Why there is no cost.")
-    is_partial: bool = Field(False, description="Whether a part of the run has no known price.")
-    by_phase: dict[str, str] = Field(default_factory=dict)
-    by_attempt: dict[str, str] = Field(default_factory=dict)
-    per_1k_tokens: str | None = None
-    per_million_tokens: str | None = None
-    per_million_productive_tokens: str | None = None
-    token_basis: Literal["tokens", "slots"] | None = Field(
-        None, description="What is counted as a token: non-padding, or positions."
-    )
-    rate_per_hour: str | None = Field(
-        None, description="Money per hour at the newest attempt's prices."
-    )
-    sources: list[str] = Field(default_factory=list)
-    by_currency: dict[str, str] = Field(
-        default_factory=dict, description="A total per currency, when there are several."
-    )
-
-
-class CheckpointPart(_Part):
-    """Saves as far as the watcher saw them."""
-
-    time_s: float = 0.0
-
-
-class RunRecord(_Part):
-    """The merged record of a run: what ``costlens report --json`` prints."""
-
-    schema_version: Literal["costlens.run/1"] = RUN_SCHEMA
-    run: RunPart
-    attempts: list[AttemptSummary]
-    ranks: list[RankSummary]
-    progress: RunProgress
-    time_s: dict[str, float] = Field(
-        description="Seconds per phase over all attempts and ranks, and their total."
-    )
-    rates: RatesPart
-    steps: StepsPart
-    startup: StartupPart
-    queue: dict[str, float] = Field(
-        default_factory=dict,
-        description="Waiting times outside the process, where a scheduler tells them.",
-    )
-    gpu: dict[str, float] = Field(
-        default_factory=dict, description="Device telemetry; absent fields are unknown."
-    )
-    cost: CostPart
-    checkpoints: CheckpointPart
-    precision: str | None = None
-    quality: dict[str, QualityPart]
-    findings: list[dict[str, str]] = Field(default_factory=list)
-    telemetry: TelemetryPart
-    problems: list[str] = Field(
-        default_factory=list, description="What could not be read, and flags such as skewed clocks."
-    )

@@ -15,7 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from costlens.account.goodput import PRODUCTIVE_PHASES, goodput_share
-from costlens.core.records import CostPart, Outcome, RunRecord
+from costlens.core.records import Outcome
+from costlens.core.run_record import CostPart, RunRecord
 from costlens.export.console_details import describe_money, describe_quality, describe_telemetry
 from costlens.export.console_endings import describe_last_words
 from costlens.export.console_layout import Renderable, Row, join, lay_out, plural, section

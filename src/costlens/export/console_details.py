@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from rich.table import Table
 from rich.text import Text
 
-from costlens.core.records import ExportHealth, QualityPart, RunRecord
+from costlens.core.records import ExportHealth, QualityPart
+from costlens.core.run_record import RunRecord
 from costlens.export.console_layout import Renderable, Row, join, lay_out, plural
 from costlens.export.figures import show_count, show_duration, show_money, show_share, show_value
 

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from rich.table import Table
 from rich.text import Text
 
-from costlens.core.records import AttemptSummary, Outcome, RankSummary, RunRecord
+from costlens.core.records import Outcome
+from costlens.core.run_record import AttemptSummary, RankSummary, RunRecord
 from costlens.export.console_endings import describe_stalls
 from costlens.export.console_layout import Renderable
 from costlens.export.figures import show_duration, show_money, show_time

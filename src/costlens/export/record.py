@@ -15,7 +15,8 @@ from costlens.account.ledger import merge, parse_records
 from costlens.core.clock import NS_PER_S, Clock
 from costlens.core.log import log
 from costlens.core.phases import NAMES
-from costlens.core.records import LastWordsPart, Outcome, RankRecord, RunRecord, WindowPart
+from costlens.core.records import LastWordsPart, Outcome, RankRecord, WindowPart
+from costlens.core.run_record import RunRecord
 from costlens.core.snapshot import Snapshot
 from costlens.errors import StorageError
 from costlens.storage.run_folder import MAX_RECORD_BYTES, RunFolder

@@ -6,7 +6,7 @@ import pytest
 
 from costlens.account.attempts import summarize_attempt
 from costlens.account.goodput import count_lost_steps, goodput_share
-from costlens.core.records import AttemptSummary, RunProgress
+from costlens.core.run_record import AttemptSummary, RunProgress
 from tests.unit.account.build import make_record
 
 

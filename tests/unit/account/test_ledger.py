@@ -12,14 +12,8 @@ from hypothesis import strategies as st
 
 from costlens.account.ledger import merge, parse_records
 from costlens.core.phases import NAMES
-from costlens.core.records import (
-    ExportHealth,
-    QualityPart,
-    RankRecord,
-    RatesPart,
-    RunRecord,
-    TelemetryPart,
-)
+from costlens.core.records import ExportHealth, QualityPart, RankRecord, RatesPart, TelemetryPart
+from costlens.core.run_record import RunRecord
 from costlens.errors import RecordError
 from tests.unit.account.build import START, make_price, make_record, make_steps
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from costlens.core.records import RunRecord
+from costlens.core.run_record import RunRecord
 from tests.unit.cli.conftest import Cli
 
 STEPS = 4

@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 from costlens.account.ledger import merge
-from costlens.core.records import (
-    ExportHealth,
-    QualityPart,
-    RatesPart,
-    RunRecord,
-    StartupPart,
-    TelemetryPart,
-)
+from costlens.core.records import ExportHealth, QualityPart, RatesPart, StartupPart, TelemetryPart
+from costlens.core.run_record import RunRecord
 from tests.unit.account.build import START, make_price, make_record, make_steps
 
 SPENT_S = {

@@ -8,7 +8,8 @@ import pytest
 from rich.console import Console
 
 from costlens.account.ledger import merge
-from costlens.core.records import QualityPart, RunRecord
+from costlens.core.records import QualityPart
+from costlens.core.run_record import RunRecord
 from costlens.export.console import render
 from tests.unit.account.build import START, make_price, make_record, make_steps
 from tests.unit.export.samples import make_demo, make_job

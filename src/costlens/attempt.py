@@ -1,0 +1,123 @@
+"""What a new attempt is made of: timeline, recorder, totals, state, price and launch key.
+
+``run.py`` makes the parts on the calling thread when a run opens for the first time;
+``assembly.py`` drives the pipeline over them.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import uuid
+from dataclasses import dataclass
+from importlib.metadata import version
+
+from costlens.account.prices import resolve_price
+from costlens.config import Config
+from costlens.core import lifetime
+from costlens.core.clock import Clock, anchor_now
+from costlens.core.quality import QualityBook
+from costlens.core.recorder import Recorder
+from costlens.core.records import (
+    RankPart,
+    RunPart,
+)
+from costlens.core.snapshot_builder import AttemptState
+from costlens.core.timeline import Timeline
+from costlens.core.window import KeepPolicy, Totals
+from costlens.observe.device_values import DeviceValues
+from costlens.observe.placement.place import Placement
+from costlens.observe.placement.process_group import share_launch_key
+from costlens.observe.process import is_interactive, pid_space, process_age_ns, start_ticks
+
+__all__ = ["Drives", "Parts", "build_parts"]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The living parts of a run that both threads share."""
+
+    timeline: Timeline
+    recorder: Recorder
+    totals: Totals
+    quality: QualityBook
+    values: DeviceValues
+    state: AttemptState
+
+
+@dataclass(frozen=True, slots=True)
+class Drives:
+    """What a rank drives.
+
+    Args:
+        device: Kind of device, such as ``cpu`` or ``cuda``.
+        num_gpus: GPUs that this rank drives itself, >= 0.
+        has_events: Whether device events will tell how long the device waited.
+    """
+
+    device: str = "cpu"
+    num_gpus: int = 0
+    has_events: bool = False
+
+
+def build_parts(
+    config: Config, clock: Clock, placement: Placement, *, framework: str, drives: Drives
+) -> tuple[Parts, str]:
+    """Return the living parts of a new attempt and the key of its launch; calling thread.
+
+    The first run of a process that nobody types into begins with the process; any other begins now.
+    """
+    now_ns = clock()
+    ordinal = lifetime.claim_ordinal()
+    age_ns = None if ordinal or is_interactive() else process_age_ns()
+    start_ns = now_ns if age_ns is None else now_ns - age_ns
+    rank = _rank_part(placement, drives)
+    timeline = Timeline(clock, start_ns)
+    state = AttemptState(
+        run=RunPart(
+            id=config.run_id or config.name,
+            name=config.name,
+            framework=framework,
+            costlens_version=version("costlens"),
+        ),
+        rank=rank,
+        anchor=anchor_now(clock),
+        start_ns=start_ns,
+        process_start_ns=None if age_ns is None else start_ns,
+        watch_start_ns=now_ns,
+    )
+    price = resolve_price(config, rank, config.source_of)
+    state.price, state.price_unknown = (None, price) if isinstance(price, str) else (price, None)
+    parts = Parts(
+        timeline=timeline,
+        recorder=Recorder(timeline),
+        totals=Totals(KeepPolicy(every=config.step_span_every), has_device=drives.has_events),
+        quality=QualityBook(),
+        values=DeviceValues(clock),
+        state=state,
+    )
+    return parts, _launch_key(placement, config.name)
+
+
+def _launch_key(placement: Placement, name: str) -> str:
+    # A later run of the same process is a launch of its own.
+    turn = f"{name}#{lifetime.claim_turn(name)}"
+    launch = share_launch_key(turn) or placement.launch_key or uuid.uuid4().hex
+    return f"{launch}/{turn}"
+
+
+def _rank_part(placement: Placement, drives: Drives) -> RankPart:
+    return RankPart(
+        rank=placement.rank,
+        local_rank=placement.local_rank,
+        node_rank=placement.node_rank,
+        world_size=placement.world_size,
+        local_world_size=placement.local_world_size,
+        host_name=platform.node() or "unknown",
+        pid=os.getpid(),
+        pid_space=pid_space(),
+        pid_start_ticks=start_ticks(),
+        job_id=placement.job_id,
+        device=drives.device,
+        num_gpus=drives.num_gpus,
+    )

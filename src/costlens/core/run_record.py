@@ -1,0 +1,151 @@
+"""The merged record of a run: what readers make of the records of all its ranks and attempts.
+
+``account/ledger.py`` makes it, ``costlens report --json`` prints it, docs/record.schema.json
+describes it. As in ``core/records.py`` absent means unknown, and money is a decimal string.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from costlens.core.records import (
+    LastWordsPart,
+    Outcome,
+    Part,
+    ProgressPart,
+    QualityPart,
+    RatesPart,
+    RunPart,
+    StallPart,
+    StartupPart,
+    StepsPart,
+    TelemetryPart,
+)
+
+__all__ = [
+    "AttemptSummary",
+    "CheckpointPart",
+    "CostPart",
+    "RankSummary",
+    "RunProgress",
+    "RunRecord",
+]
+
+RUN_SCHEMA: Literal["costlens.run/1"] = "costlens.run/1"
+
+
+class AttemptSummary(Part):
+    """One attempt over all its ranks."""
+
+    number: int
+    outcome: Outcome
+    start_time: float
+    end_time: float | None = None
+    heartbeat_time: float
+    wall_s: float
+    num_ranks: int
+    world_size: int
+    error_type: str | None = None
+    exit_code: int | None = None
+    signal: str | None = None
+    start_step: int | None = None
+    end_step: int | None = None
+    last_words: LastWordsPart | None = Field(
+        None, description="Those of a rank that ended as the attempt did, when it ended badly."
+    )
+
+
+class RankSummary(Part):
+    """One rank in the newest attempt it took part in."""
+
+    rank: int
+    attempt: int
+    host_name: str
+    device: str
+    outcome: Outcome
+    heartbeat_time: float
+    time_s: dict[str, float]
+    progress: ProgressPart
+    median_step_s: float | None = None
+    open_phase: str | None = None
+    open_phase_s: float | None = None
+    stall: StallPart | None = None
+
+
+class RunProgress(ProgressPart):
+    """Totals of the run over attempts and ranks.
+
+    Samples, tokens and micro-batches are sums over ranks; iterations and steps are those of the
+    job, which all ranks make together.
+    """
+
+    productive_steps: int | None = Field(
+        None, description="Optimizer steps that were not done again later; absent when unknown."
+    )
+    lost_steps: int | None = Field(
+        None, description="Optimizer steps that a later attempt did again; absent when unknown."
+    )
+
+
+class CostPart(Part):
+    """Money, as decimal strings of one currency; several currencies are never added."""
+
+    currency: str | None = Field(None, description="The currency, when there is one only.")
+    total: str | None = Field(None, description="Absent when unknown.")
+    unknown: str | None = Field(None, description="Why there is no cost.")
+    is_partial: bool = Field(False, description="Whether a part of the run has no known price.")
+    by_phase: dict[str, str] = Field(default_factory=dict)
+    by_attempt: dict[str, str] = Field(default_factory=dict)
+    per_1k_tokens: str | None = None
+    per_million_tokens: str | None = None
+    per_million_productive_tokens: str | None = None
+    token_basis: Literal["tokens", "slots"] | None = Field(
+        None, description="What is counted as a token: non-padding, or positions."
+    )
+    rate_per_hour: str | None = Field(
+        None, description="Money per hour at the newest attempt's prices."
+    )
+    sources: list[str] = Field(default_factory=list)
+    by_currency: dict[str, str] = Field(
+        default_factory=dict, description="A total per currency, when there are several."
+    )
+
+
+class CheckpointPart(Part):
+    """Saves as far as the watcher saw them."""
+
+    time_s: float = 0.0
+
+
+class RunRecord(Part):
+    """The merged record of a run: what ``costlens report --json`` prints."""
+
+    schema_version: Literal["costlens.run/1"] = RUN_SCHEMA
+    run: RunPart
+    attempts: list[AttemptSummary]
+    ranks: list[RankSummary]
+    progress: RunProgress
+    time_s: dict[str, float] = Field(
+        description="Seconds per phase over all attempts and ranks, and their total."
+    )
+    rates: RatesPart
+    steps: StepsPart
+    startup: StartupPart
+    queue: dict[str, float] = Field(
+        default_factory=dict,
+        description="Waiting times outside the process, where a scheduler tells them.",
+    )
+    gpu: dict[str, float] = Field(
+        default_factory=dict, description="Device telemetry; absent fields are unknown."
+    )
+    cost: CostPart
+    checkpoints: CheckpointPart
+    precision: str | None = None
+    quality: dict[str, QualityPart]
+    findings: list[dict[str, str]] = Field(default_factory=list)
+    telemetry: TelemetryPart
+    problems: list[str] = Field(
+        default_factory=list, description="What could not be read, and flags such as skewed clocks."
+    )
