@@ -91,19 +91,32 @@ def test_the_total_is_known_or_absent(limits, total) -> None:
     assert facts.total_steps(_trainer(**limits)) == total
 
 
+def _in_batch(number: int) -> SimpleNamespace:
+    """Return a fit loop that has come as far as batch ``number`` of its epoch, from 1."""
+    batches = SimpleNamespace(is_last_batch=False, current=SimpleNamespace(ready=number))
+    return SimpleNamespace(epoch_loop=SimpleNamespace(batch_progress=batches))
+
+
 @pytest.mark.parametrize(
     ("state", "is_early"),
     [
         ({"should_stop": False, "max_steps": 9, "global_step": 4}, False),
         ({"should_stop": True, "max_steps": 9, "global_step": 4}, True),
         ({"should_stop": True, "max_steps": 4, "global_step": 4}, False),
-        ({"should_stop": True, "max_epochs": 2, "current_epoch": 2}, False),
+        (
+            {"should_stop": True, "max_epochs": 2, "current_epoch": 2, "fit_loop": _in_batch(10)},
+            False,
+        ),
+        (
+            {"should_stop": True, "max_epochs": 2, "current_epoch": 2, "fit_loop": _in_batch(9)},
+            True,
+        ),
         ({"should_stop": True, "max_epochs": 2, "current_epoch": 1}, True),
         ({"should_stop": True}, True),
     ],
 )
 def test_a_stop_is_early_before_the_limits_only(state, is_early) -> None:
-    """C123: asked to stop, and neither limit reached."""
+    """C123: asked to stop, and neither limit reached; an epoch that was left is none reached."""
     assert facts.is_stopped_early(_trainer(**state)) is is_early
 
 

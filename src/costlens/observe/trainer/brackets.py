@@ -179,7 +179,12 @@ class _StartStop:
         self._scope = scope
 
     def __enter__(self) -> str:
-        self._owner.wrapped.start(self._name)
+        try:
+            self._owner.wrapped.start(self._name)
+        except BaseException:
+            # As Lightning's own generator does it: what could not start is stopped as well.
+            self._owner.wrapped.stop(self._name)
+            raise
         self._scope.__enter__()
         return self._name
 

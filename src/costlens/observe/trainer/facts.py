@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from costlens.observe.device import Device
@@ -21,10 +21,11 @@ __all__ = [
     "describe_debug",
     "describe_framework",
     "device_kind",
-    "has_scaler",
+    "find_scaler",
     "is_overridden",
     "is_stopped_early",
     "iterate_evaluations",
+    "look_at_metrics",
     "open_device",
     "place_trainer",
     "real_optimizers",
@@ -122,10 +123,23 @@ def is_stopped_early(trainer: Trainer) -> bool:
     def is_reached(limit: int | None, reached: int) -> bool:
         return limit is not None and 0 <= limit <= reached
 
-    return not (
-        is_reached(trainer.max_steps, trainer.global_step)
-        or is_reached(trainer.max_epochs, trainer.current_epoch)
-    )
+    if is_reached(trainer.max_steps, trainer.global_step):
+        return False
+    if not is_reached(trainer.max_epochs, trainer.current_epoch):
+        return True
+    # The epoch that was left counts as done, too.
+    batches = trainer.fit_loop.epoch_loop.batch_progress
+    return not (batches.is_last_batch or batches.current.ready >= trainer.num_training_batches)
+
+
+def look_at_metrics(trainer: Trainer) -> Mapping[str, Any]:
+    """Return what the training has logged, the batch under way included.
+
+    ``trainer.callback_metrics`` says the same, but being asked it keeps the values of the batch:
+    they would still be there if the training fails in it.
+    """
+    connector = trainer._logger_connector  # noqa: SLF001 - no public property only looks
+    return {**connector._callback_metrics, **connector.metrics["callback"]}  # noqa: SLF001 - same
 
 
 def real_optimizers(trainer: Trainer) -> list[Optimizer]:
@@ -133,9 +147,10 @@ def real_optimizers(trainer: Trainer) -> list[Optimizer]:
     return [each for each in trainer.optimizers if type(each).__name__ != "_MockOptimizer"]
 
 
-def has_scaler(trainer: Trainer) -> bool:
-    """Return whether a gradient scaler may skip optimizer steps."""
-    return getattr(trainer.precision_plugin, "scaler", None) is not None
+def find_scaler(trainer: Trainer) -> object:
+    """Return the gradient scaler that may skip optimizer steps, or None."""
+    scaler: object = getattr(trainer.precision_plugin, "scaler", None)
+    return scaler
 
 
 def iterate_evaluations(trainer: Trainer, stage: str) -> Iterator[tuple[Any, str]]:

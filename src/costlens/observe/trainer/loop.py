@@ -34,8 +34,8 @@ class LoopTimes:
         is_complete: Whether a batch has ended whose row is not cut yet.
         is_evaluating: Whether an evaluation loop runs (the sanity check is none).
         is_starting: Whether the set-up of this fit lasts: no batch has been fetched.
-        counts_skips: Whether a gradient scaler may skip updates, and optimizers tell the real ones.
-        num_micro: Training steps seen in the batch under way.
+        num_micro: Training steps that returned in the batch under way.
+        num_frames: Batches that a training step was called for.
         profiler: Tells when the next bracket opens.
         gaps: Measures how long a device waits, where there is one.
     """
@@ -45,11 +45,11 @@ class LoopTimes:
         "_has_wait",
         "_num_backward",
         "counters",
-        "counts_skips",
         "gaps",
         "is_complete",
         "is_evaluating",
         "is_starting",
+        "num_frames",
         "num_micro",
         "profiler",
         "recorder",
@@ -67,11 +67,11 @@ class LoopTimes:
         self.is_complete = False
         self.is_evaluating = False
         self.is_starting = True
-        self.counts_skips = False
         self._has_gap = False
         self._has_wait = False
         self._num_backward = 0
         self.num_micro = 0
+        self.num_frames = 0
 
     # A batch from fetch to fetch.
 
@@ -102,7 +102,7 @@ class LoopTimes:
                 self.state.first_cut_ns = end_ns
 
     def count_micro_batch(self) -> None:
-        """Count a call of the training step."""
+        """Count a call of the training step that returned."""
         self.num_micro += 1
 
     def count_validation_batch(self) -> None:

@@ -18,7 +18,6 @@ from costlens.observe.trainer.scopes import (
     EpochScope,
     FetchScope,
     FrameScope,
-    StepScope,
 )
 
 __all__ = ["DOOR_KEY", "IsOverridden", "ScopeMaker"]
@@ -57,7 +56,7 @@ class ScopeMaker:
         self._plain: dict[str, Callable[[], Scope]] = {
             "run_training_epoch": lambda: EpochScope(times),
             "run_training_batch": lambda: FrameScope(times),
-            "optimizer_step": lambda: StepScope(times),  # of manual optimization
+            "optimizer_step": lambda: self._phase(Phase.OPTIMIZER),  # of manual optimization
             "save_checkpoint": lambda: self._phase(Phase.CHECKPOINT),
         }
 
@@ -89,7 +88,7 @@ class ScopeMaker:
         if hook == "batch_to_device":
             return self._phase(Phase.TRANSFER)
         if hook == "training_step":
-            return EdgeScope(self._phase(Phase.FORWARD), before=times.count_micro_batch)
+            return EdgeScope(self._phase(Phase.FORWARD), after=times.count_micro_batch)
         if hook == "validation_step":
             return EdgeScope(after=times.count_validation_batch)
         if hook == "test_step":
@@ -101,7 +100,7 @@ class ScopeMaker:
     def _module(self, kind: str, owner: str, hook: str) -> Scope:
         times = self._times
         if hook == "optimizer_step":
-            return StepScope(times)
+            return self._phase(Phase.OPTIMIZER)
         is_working = hook in _ALWAYS_WORKING or self._is_overridden(kind, owner, hook)
         phase = _PHASE_OF_HOOK.get(hook, Phase.CALLBACKS)
         scope = self._phase(phase) if is_working else None

@@ -22,11 +22,9 @@ __all__ = [
     "EvaluationScope",
     "FetchScope",
     "FrameScope",
-    "StepScope",
 ]
 
 _VALIDATION = int(Phase.VALIDATION)
-_OPTIMIZER = int(Phase.OPTIMIZER)
 
 
 class BookScope:
@@ -130,6 +128,9 @@ class FrameScope:
     def __enter__(self) -> None:
         # With `dataloader_iter` the training step fetches for itself: the batch before ends here.
         self._times.end_iteration()
+        self._times.num_frames += 1
+        # What an abandoned batch did belongs to no iteration.
+        self._times.num_micro = 0
         self._depth = self._times.timeline.depth
 
     def __exit__(
@@ -161,40 +162,6 @@ class EpochScope:
         trace: TracebackType | None,
     ) -> None:
         self._times.settle(self._depth)
-
-
-class StepScope:
-    """Around an attempt to update parameters; counts it when a gradient scaler skipped it.
-
-    Args:
-        times: The loop's state.
-    """
-
-    __slots__ = ("_num_before", "_times")
-
-    def __init__(self, times: LoopTimes) -> None:
-        self._times = times
-        self._num_before = 0
-
-    def __enter__(self) -> None:
-        self._num_before = self._times.counters.optimizer_steps
-        self._times.timeline.enter(_OPTIMIZER)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        times = self._times
-        times.timeline.leave()
-        # Only where a scaler decides: a module may leave updates out on purpose, too.
-        if (
-            times.counts_skips
-            and kind is None
-            and times.counters.optimizer_steps == self._num_before
-        ):
-            times.counters.skipped_steps += 1
 
 
 class EvaluationScope:

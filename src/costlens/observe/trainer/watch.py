@@ -20,12 +20,13 @@ from costlens.observe.device_values import DeviceValues
 from costlens.observe.trainer import facts
 from costlens.observe.trainer.batches import BatchCounter
 from costlens.observe.trainer.brackets import BracketProfiler, Scope, ScopeTable
-from costlens.observe.trainer.given import Optimizer, Trainer
+from costlens.observe.trainer.given import Trainer
 from costlens.observe.trainer.loop import LoopTimes
 from costlens.observe.trainer.methods import ScopedMethod
 from costlens.observe.trainer.names import ScopeMaker
 from costlens.observe.trainer.quality import QualityReader
 from costlens.observe.trainer.scopes import BookScope, EdgeScope, EvaluationScope
+from costlens.observe.trainer.steps import StepCounter
 
 __all__ = ["Choices", "TrainerWatch", "WatchedParts"]
 
@@ -89,9 +90,8 @@ class TrainerWatch:
         self._quality = QualityReader(parts.values, choices.quality)
         self._next_look_ns = 0
         self._next_window_ns = parts.timeline.since_ns + choices.window_ns
-        self._handles: list[Any] = []
+        self._steps: StepCounter | None = None
         self._optimizer: Any = None
-        self._has_silent_optimizers = False
         self._global_step = 0
         self._is_automatic = True
         self._times = LoopTimes(parts.timeline, parts.recorder, parts.state)
@@ -140,7 +140,8 @@ class TrainerWatch:
         for method in reversed(self._methods):
             method.remove()
         self._methods.clear()
-        self._remove_handles()
+        if self._steps is not None:
+            self._steps.remove()
         self._look(max(0, self._recorder.counters.iterations - 1))
 
     # What our callback's hooks do.
@@ -151,25 +152,17 @@ class TrainerWatch:
         self._times.is_starting = True
         self._times.num_micro = 0
         self._is_automatic = bool(trainer.lightning_module.automatic_optimization)
-        self._remove_handles()
-        self._hook_optimizers(facts.real_optimizers(trainer))
+        optimizers = facts.real_optimizers(trainer)
+        self._optimizer = optimizers[0] if optimizers else None
+        if self._steps is not None:
+            self._steps.remove()
+        self._steps = StepCounter(self._times, self._values)
+        self._steps.watch(optimizers, facts.find_scaler(trainer))
         self._attach_device()
         self._global_step = state.end_step = int(trainer.global_step)
         if state.start_step is None:
             state.start_step = self._global_step
         state.total_steps = facts.total_steps(trainer)
-
-    def _hook_optimizers(self, optimizers: list[Optimizer]) -> None:
-        count = _StepCount(self._recorder)
-        for optimizer in optimizers:
-            if hasattr(optimizer, "register_step_post_hook"):
-                self._handles.append(optimizer.register_step_post_hook(count))
-        self._optimizer = optimizers[0] if optimizers else None
-        # DeepSpeed's and others do not tell; then the Trainer's own count has to do for all.
-        self._has_silent_optimizers = len(self._handles) < len(optimizers)
-        if self._has_silent_optimizers:
-            self._remove_handles()
-        self._times.counts_skips = bool(self._handles) and facts.has_scaler(self.trainer)
 
     def _attach_device(self) -> None:
         gaps = self._values.gaps
@@ -194,7 +187,8 @@ class TrainerWatch:
         # A schedule of accumulation may change it with any epoch, and after our hook.
         factor = self.trainer.accumulate_grad_batches if self._is_automatic else 1
         self._quality.read_batch(outputs, factor, number)
-        if self._has_silent_optimizers or self._timeline.since_ns >= self._next_look_ns:
+        is_silent = self._steps is not None and self._steps.is_silent
+        if is_silent or self._timeline.since_ns >= self._next_look_ns:
             self._look(number)
             # Inside a batch Lightning computes no metric for being asked, so no rank waits here.
             if self._timeline.since_ns >= self._next_window_ns:
@@ -206,9 +200,9 @@ class TrainerWatch:
     # is killed, and seldom enough to cost nothing.
     def _look(self, number: int) -> None:
         self._next_look_ns = self._timeline.since_ns + _LOOK_EVERY_NS
-        if self._state.start_step is not None:
+        if self._steps is not None:  # a Trainer that only evaluates has a count of its own
             step = int(self.trainer.global_step)
-            if self._has_silent_optimizers:
+            if self._steps.is_silent:
                 self._recorder.counters.optimizer_steps += step - self._global_step
             self._global_step = self._state.end_step = step
         if self._optimizer is not None:
@@ -216,7 +210,7 @@ class TrainerWatch:
 
     def _end_window(self, number: int) -> None:
         self._next_window_ns = self._timeline.since_ns + self._choices.window_ns
-        self._quality.read_logged(self.trainer.callback_metrics, number)
+        self._quality.read_logged(facts.look_at_metrics(self.trainer), number)
         if self._choices.at_window is not None:
             self._choices.at_window()
 
@@ -226,20 +220,3 @@ class TrainerWatch:
             iterations = self._recorder.counters.iterations
             number = iterations if self._times.is_complete else max(0, iterations - 1)
             self._quality.read_logged(self.trainer.callback_metrics, number)
-
-    def _remove_handles(self) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
-
-
-class _StepCount:
-    """Counts real updates: optimizers call it after each."""
-
-    __slots__ = ("_counters",)
-
-    def __init__(self, recorder: Recorder) -> None:
-        self._counters = recorder.counters
-
-    def __call__(self, *_: Any) -> None:
-        self._counters.optimizer_steps += 1

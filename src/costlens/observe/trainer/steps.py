@@ -1,0 +1,105 @@
+"""Updates of the parameters: those that optimizers made, and those that a gradient scaler left out.
+
+``watch.py`` hooks a Trainer's optimizers and its scaler when a training starts. What a module
+leaves out on purpose is neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from costlens.core.scopes import CountTaker
+from costlens.observe.overrides import Override
+from costlens.observe.trainer.given import Optimizer
+from costlens.observe.trainer.loop import LoopTimes
+
+__all__ = ["StepCounter"]
+
+
+class StepCounter:
+    """Counts updates until :meth:`remove`; its hooks run on the training thread, about 1 µs.
+
+    Args:
+        times: The loop's state, whose counters it changes.
+        values: Takes counts that are on a device.
+
+    Attributes:
+        num_calls: Calls of an optimizer's step that returned.
+        is_silent: Whether an optimizer has no hooks, as those of DeepSpeed; then the Trainer's own
+            count has to do for all of them.
+    """
+
+    def __init__(self, times: LoopTimes, values: CountTaker) -> None:
+        self.times = times
+        self.num_calls = 0
+        self.is_silent = False
+        self._values = values
+        self._handles: list[Any] = []
+
+    def watch(self, optimizers: Sequence[Optimizer], scaler: object) -> None:
+        """Hook the optimizers of a training.
+
+        Args:
+            optimizers: All of them.
+            scaler: The ``GradScaler`` that may leave updates out, or None.
+        """
+        self.is_silent = not all(hasattr(each, "register_step_post_hook") for each in optimizers)
+        for optimizer in () if self.is_silent else optimizers:
+            calls = _Calls(self)
+            self._handles.append(optimizer.register_step_pre_hook(calls.begin))
+            self._handles.append(optimizer.register_step_post_hook(calls.end))
+        if scaler is not None and self._handles:
+            self._handles.append(Override(scaler, "step", self._step_scaler))
+
+    def remove(self) -> None:
+        """Take all hooks off."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+    def count(self, optimizer: Optimizer) -> None:
+        """Count a call of an optimizer's step that returned."""
+        self.num_calls += 1
+        times = self.times
+        found_inf = getattr(optimizer, "found_inf", None)
+        if not isinstance(found_inf, torch.Tensor):
+            times.counters.optimizer_steps += 1
+            return
+        # A fused optimizer decides on the device whether it skips; the scaler lends it its flag.
+        number = times.counters.iterations
+        self._values.add_count("skipped_steps", found_inf, number)
+        self._values.add_count("optimizer_steps", 1 - found_inf, number)
+
+    def _step_scaler(self, step: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        before = self.num_calls
+        result = step(*args, **kwargs)
+        if self.num_calls == before:
+            self.times.counters.skipped_steps += 1
+        return result
+
+
+class _Calls:
+    """The calls of one optimizer: torch reports a step that calls the one it inherits twice."""
+
+    __slots__ = ("_depth", "_frame", "_owner")
+
+    def __init__(self, owner: StepCounter) -> None:
+        self._owner = owner
+        self._frame = 0
+        self._depth = 0
+
+    def begin(self, *_: Any) -> None:
+        """Note that a call begins."""
+        frame = self._owner.times.num_frames
+        if frame != self._frame:  # calls of an earlier batch that did not return never will
+            self._frame, self._depth = frame, 0
+        self._depth += 1
+
+    def end(self, optimizer: Optimizer, *_: Any) -> None:
+        """Note that a call returned, and count it unless another one is around it."""
+        self._depth -= 1
+        if self._depth == 0:
+            self._owner.count(optimizer)
