@@ -110,6 +110,7 @@ def test_a_missing_package_is_named_with_the_command(
     """Without Lightning the demo says what to install."""
     monkeypatch.setitem(sys.modules, "pytorch_lightning", None)
     monkeypatch.delitem(sys.modules, "costlens.cli.demo.lightning_job", raising=False)
+    monkeypatch.delattr("costlens.cli.demo.lightning_job", raising=False)
     code, _, err = cli("demo")
     assert code == 1
     assert "pip install 'costlens[lightning]'" in err

@@ -22,6 +22,7 @@ class RecordingRun:
         self.iterations: list[tuple[int, int, int]] = []
         self.phases: list[tuple[str, int]] = []
         self.num_fetched = 0
+        self.logged: list[str] = []
         self._open = False
 
     def watch(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -40,11 +41,14 @@ class RecordingRun:
         return Batches()
 
     @contextmanager
-    def _bracket(self) -> Iterator[None]:
+    def _bracket(self) -> Iterator[RecordingRun]:
         assert not self._open, "a bracket inside a bracket"
         self._open = True
-        yield
+        yield self
         self._open = False
+
+    def log(self, **metrics: float | torch.Tensor) -> None:
+        self.logged += metrics
 
     def iteration(self, *, tokens: int | torch.Tensor, slots: int, samples: int):
         self.iterations.append((int(tokens), slots, samples))
@@ -111,6 +115,7 @@ def test_the_plain_loop_tells_its_run_about_every_micro_batch_and_validation() -
     assert len(run.iterations) == 16
     assert run.num_fetched == 16  # nothing is fetched that is not trained on
     assert run.phases == [("validation", at) for at in (4, 8, 12, 16)]
+    assert run.logged == [*["loss"] * 4, "val_loss"] * 4
     assert {(slots, samples) for _, slots, samples in run.iterations} == {(8 * 96, 8)}
     assert all(0 < tokens < slots for tokens, slots, _ in run.iterations)
 

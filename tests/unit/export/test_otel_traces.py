@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import logging
 import math
+import weakref
 from typing import Any
 
 import pytest
@@ -464,14 +465,20 @@ def test_batches_are_small() -> None:
     assert len(outbox.batches) == 3
 
 
-def test_the_private_provider_is_let_go() -> None:
+def test_the_private_provider_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     """No tracer provider of ours lives on: each fork of the process would make it start threads."""
-    gc.collect()
-    before = {id(o) for o in gc.get_objects() if isinstance(o, TracerProvider)}
+    made: list[weakref.ref[TracerProvider]] = []
+    make = TracerProvider.__init__
+
+    def note(self: TracerProvider, *args: Any, **kwargs: Any) -> None:
+        made.append(weakref.ref(self))
+        make(self, *args, **kwargs)
+
+    monkeypatch.setattr(TracerProvider, "__init__", note)
     tracing = Tracing(Rehearsal()).start().windows(7)
     gc.collect()
-    ours = [o for o in gc.get_objects() if isinstance(o, TracerProvider) and id(o) not in before]
-    assert ours == []
+    assert made
+    assert [provider() for provider in made] == [None] * len(made)
     assert tracing.named("costlens.period")
 
 
