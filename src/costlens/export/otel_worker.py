@@ -72,6 +72,7 @@ class ExportWorker(Generic[BatchT]):
         self._queue: deque[tuple[BatchT, int]] = deque()
         self._num_in_flight = 0
         self._stage: Literal["running", "draining", "stopped"] = "running"
+        self._is_aborted = False
         self._num_ok = 0
         self._num_failed = 0
         self._dropped: dict[DropReason, int] = dict.fromkeys(
@@ -118,17 +119,20 @@ class ExportWorker(Generic[BatchT]):
             self._wake.notify()
 
     def give_up(self) -> int:
-        """Count what is not exported as lost; return how many items the shutdown has lost."""
+        """Count what is not exported as lost; return how many items were lost, whatever by."""
         with self._wake:
             self._dropped["shutdown"] += self._num_in_flight + sum(n for _, n in self._queue)
             self._num_in_flight = 0
             self._queue.clear()
             self._stage = "stopped"
             self._wake.notify()
-            return self._dropped["shutdown"]
+            return sum(self._dropped.values())
 
     def abort(self) -> None:
-        """Shut the exporter down, which ends the waits between its own retries."""
+        """Shut the exporter down, which ends the waits between its own retries; once."""
+        if self._is_aborted:
+            return
+        self._is_aborted = True  # no batch is tried any more: an exporter that is shut down fails
         faults.call(f"export.{self._signal}.shutdown", self._exporter.shutdown)
 
     @property
@@ -171,7 +175,7 @@ class ExportWorker(Generic[BatchT]):
             faults.call(f"export.{self._signal}.worker", self.pump)
             self._cpu_ns = time.thread_time_ns()
             with self._wake:
-                if self._stage != "running" and not self._queue:
+                if self._is_aborted or (self._stage != "running" and not self._queue):
                     self._stage = "stopped"
                     break
                 if (pause_ns := self._pause_ns()) != 0:
@@ -186,7 +190,7 @@ class ExportWorker(Generic[BatchT]):
 
     def _take(self) -> tuple[BatchT, int] | None:
         with self._wake:
-            if self._pause_ns() != 0:
+            if self._is_aborted or self._pause_ns() != 0:
                 return None
             taken = self._queue.popleft()
             self._num_in_flight = taken[1]
@@ -301,7 +305,7 @@ class ExportWorkers:
             log.warning(
                 "costlens.export.lost",
                 num_items={signal: num for signal, num in lost.items() if num},
-                message="telemetry that could not be sent before the end of the run",
+                message="telemetry that did not get through",
             )
         return self.health()
 
