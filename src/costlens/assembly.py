@@ -327,19 +327,22 @@ class Session:
     def _telemetry(self) -> TelemetryPart:
         health: dict[str, ExportHealth] = {}
         num_failures = num_segments = num_spans = 0
+        worker_s = 0.0
         for exporter in self.exporters:
             health.update(getattr(exporter, "health", dict)() or {})
             num_failures += getattr(exporter, "num_failures", 0)
             num_segments += getattr(exporter, "num_segments", 0)
             num_spans += getattr(exporter, "num_spans_dropped", 0)
+            worker_s += getattr(exporter, "cpu_s", 0.0)
         cpu_ns = self._cpu_before_ns + time.thread_time_ns()
         return TelemetryPart(
             faults=dict(faults.counts),
             rows_dropped=self.parts.recorder.num_dropped,
             spans_dropped=num_spans,
             quality_dropped=self.parts.quality.num_dropped,
+            values_dropped=self.parts.values.num_dropped,
             record_failures=num_failures,
-            overhead_s=cpu_ns / NS_PER_S,
+            overhead_s=cpu_ns / NS_PER_S + worker_s,
             exports=health,
             num_windows=self._builder.num_windows,
             num_segments=num_segments,

@@ -19,6 +19,7 @@ from costlens.core.records import Outcome
 from costlens.errors import ConfigError, RunStateError
 from costlens.observe.trainer.given import Trainer
 from costlens.observe.trainer.packages import as_callback, callback_classes
+from costlens.protect.signals import give_back
 from costlens.run import Run
 
 if TYPE_CHECKING:
@@ -142,6 +143,10 @@ class CostLensCallback:
         """End the run; an exception skips ``teardown``."""
         if self._watch is not None and self._watch.trainer is trainer:
             self._close(_outcome_of(exception), exception)
+            faults.call("lightning.signals", _give_back_signals, trainer)
+        elif self._watch is None and self._run is not None and _is_late(exception):
+            self._run.open()  # it was closed by our own `teardown`, a moment ago
+            self._close(_outcome_of(exception), exception)
 
     def on_train_start(self, trainer: Trainer, pl_module: object) -> None:
         """Look at optimizers and limits."""
@@ -251,9 +256,13 @@ class CostLensCallback:
 
         if stage != "fit":
             return self._training_outcome or Outcome.COMPLETED
-        is_early = facts.is_stopped_early(trainer)
-        self._training_outcome = Outcome.STOPPED_EARLY if is_early else Outcome.COMPLETED
-        return self._training_outcome
+        outcome = Outcome.COMPLETED
+        if facts.is_stopped_early(trainer):
+            # A user's handler may ask the Trainer to stop.
+            is_asked = self.run.parts.state.signal is not None
+            outcome = Outcome.PREEMPTED if is_asked else Outcome.STOPPED_EARLY
+        self._training_outcome = outcome
+        return outcome
 
     def _log_to_trainer(self) -> None:
         from costlens.observe.trainer.loggers import log_snapshot
@@ -301,6 +310,21 @@ def _value(member: object) -> str:
 
 
 def _outcome_of(error: BaseException) -> Outcome | None:
-    # Lightning raises the latter, a SystemExit without a code, when SIGTERM asked it to stop.
-    is_asked = isinstance(error, KeyboardInterrupt) or type(error).__name__ == "SIGTERMException"
-    return Outcome.INTERRUPTED if is_asked else None
+    # Lightning raises it, a SystemExit without a code, where SIGTERM asked it to stop.
+    return Outcome.PREEMPTED if type(error).__name__ == "SIGTERMException" else None
+
+
+def _is_late(error: BaseException) -> bool:
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_name == "_call_teardown_hook":
+            return True
+        trace = trace.tb_next
+    return False
+
+
+def _give_back_signals(trainer: Trainer) -> None:
+    # After an exception Lightning puts back the handlers it found when the training began: ours.
+    found = getattr(getattr(trainer, "_signal_connector", None), "_original_handlers", None)
+    if isinstance(found, dict):
+        give_back(found)

@@ -179,6 +179,7 @@ def _merge_telemetry(parts: Sequence[TelemetryPart]) -> TelemetryPart:
         rows_dropped=sum(part.rows_dropped for part in parts),
         spans_dropped=sum(part.spans_dropped for part in parts),
         quality_dropped=sum(part.quality_dropped for part in parts),
+        values_dropped=sum(part.values_dropped for part in parts),
         record_failures=sum(part.record_failures for part in parts),
         overhead_s=sum(part.overhead_s for part in parts),
         exports={signal: _merge_health(signals[signal]) for signal in sorted(signals)},

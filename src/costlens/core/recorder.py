@@ -126,6 +126,7 @@ class Recorder:
         self._first = b""
         self._num_written = 0
         self._num_read = 0
+        self.first_cut_ns: int | None = None
         self.num_dropped = 0
         self.start_ns = timeline.start_ns
         self.context = UNKNOWN
@@ -163,6 +164,7 @@ class Recorder:
         if written == 0:
             # Rates are counted from the first row, so it must outlive any delay of the reader.
             self._first = bytes(self._ring[: _ROW.size])
+            self.first_cut_ns = end_ns
         self._num_written = written + 1
         self.start_ns = end_ns
         if is_startup and timeline.base == _STARTUP:

@@ -232,9 +232,12 @@ class TelemetryPart(Part):
     rows_dropped: int = 0
     spans_dropped: int = 0
     quality_dropped: int = 0
+    values_dropped: int = Field(
+        0, description="Counts, metrics and gaps of a device that could not be taken."
+    )
     record_failures: int = 0
     overhead_s: float = Field(
-        0.0, description="CPU seconds of the pipeline thread; the training thread's is benchmarked."
+        0.0, description="CPU seconds of our own threads; the training thread's is benchmarked."
     )
     exports: dict[str, ExportHealth] = Field(default_factory=dict)
     num_windows: int = 0

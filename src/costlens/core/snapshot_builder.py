@@ -64,7 +64,6 @@ class AttemptState:
     process_start_ns: int | None = None
     watch_start_ns: int | None = None
     first_fetch_ns: int | None = None
-    first_cut_ns: int | None = None
     end_ns: int | None = None
     outcome: Outcome = Outcome.RUNNING
     error_type: str | None = None
@@ -262,7 +261,7 @@ class SnapshotBuilder:
             state.process_start_ns,
             state.watch_start_ns,
             state.first_fetch_ns,
-            state.first_cut_ns,
+            self.recorder.first_cut_ns,
         ]
 
         def between(first: int, second: int) -> float | None:

@@ -96,6 +96,7 @@ def describe_telemetry(record: RunRecord) -> Iterable[Renderable]:
         "iterations not recorded in detail": seen.rows_dropped,
         "spans dropped": seen.spans_dropped,
         "quality names dropped": seen.quality_dropped,
+        "device values dropped": seen.values_dropped,
         "record writes failed": seen.record_failures,
         "iterations without device time": seen.iterations_unresolved,
     }

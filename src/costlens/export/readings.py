@@ -52,7 +52,10 @@ FAULT_PLACES = (
     *("pipeline", "session", "run", "lifetime", "observe", "account", "diagnose", "protect"),
     *("storage", "export", "lightning", "other"),
 )
-DROP_PLACES = ("recorder", "span_limit", "quality_limit", *SIGNALS, "files")
+DROP_PLACES = (
+    *("recorder", "span_limit", "quality_limit", "device_values"),
+    *(*SIGNALS, "files"),
+)
 
 INFO = (
     *("costlens.run.name", "costlens.framework", "costlens.version", "costlens.device"),
@@ -268,6 +271,7 @@ def drop_counts(snapshot: Snapshot) -> Mapping[str, float | None]:
         "recorder": telemetry.rows_dropped,
         "span_limit": telemetry.spans_dropped,
         "quality_limit": telemetry.quality_dropped,
+        "device_values": telemetry.values_dropped,
         **{
             place: health[place].items_dropped if place in health else 0
             for place in (*SIGNALS, "files")

@@ -77,7 +77,12 @@ class DeviceValues:
     @property
     def num_dropped(self) -> int:
         """Return how many values were given up."""
-        return self._num_refused + sum(bank.num_dropped for bank in list(self._banks.values()))
+        in_gaps = getattr(self.gaps, "num_dropped", 0)
+        return (
+            in_gaps
+            + self._num_refused
+            + sum(bank.num_dropped for bank in list(self._banks.values()))
+        )
 
     # Training thread.
 

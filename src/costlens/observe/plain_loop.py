@@ -312,14 +312,10 @@ class PlainLoop:
         if counters.iterations != self._num_cut:
             # Somebody else cut: the user brackets iterations, and nothing is inferred any more.
             self._is_explicit, self._is_inferring = True, False
-            if counters.iterations == 1:
-                self._state.first_cut_ns = self.recorder.start_ns
             self._takers.clear()
         elif self._is_trained and not self._is_explicit:
             counters.micro_batches += 1
-            end_ns = self.recorder.cut()
-            if counters.iterations == 1:
-                self._state.first_cut_ns = end_ns
+            self.recorder.cut()
             self._is_inferring = True
             self._takers.clear()
         self._num_cut = counters.iterations

@@ -12,7 +12,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, MutableMapping
 from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
@@ -21,7 +21,7 @@ from costlens.core.guard import faults
 from costlens.core.log import log
 from costlens.protect.signal_tap import SignalTap, open_tap
 
-__all__ = ["Disposition", "Endable", "attach", "detach", "original_handler"]
+__all__ = ["Disposition", "Endable", "attach", "detach", "give_back"]
 
 Disposition = Callable[[int, FrameType | None], Any] | int | None
 """What ``signal.getsignal`` returns."""
@@ -207,9 +207,16 @@ def detach(run: Endable) -> None:
         _desk.restore()
 
 
-def original_handler(handler: Disposition) -> Disposition:
-    """Return what was installed before a handler of ours, and any other handler as it is."""
-    return handler.previous if isinstance(handler, _Handler) else handler
+def give_back(found: MutableMapping[int, Disposition]) -> None:
+    """Replace our handlers in what another library is about to put back, unless a run is attached.
+
+    Args:
+        found: Handlers by signal, as that library found them.
+    """
+    if not _desk.runs:
+        for signum, handler in found.items():
+            if isinstance(handler, _Handler):
+                found[signum] = handler.previous
 
 
 def _is_installed(signum: int, handler: _Handler) -> bool:

@@ -102,7 +102,7 @@ def test_every_nanosecond_of_a_batch_has_one_phase(loop) -> None:
     assert second.start_ns == first.end_ns
     assert second.end_ns - second.start_ns == 28e9
     assert loop.state.first_fetch_ns == 1
-    assert loop.state.first_cut_ns == first.end_ns
+    assert loop.recorder.first_cut_ns == first.end_ns
     assert loop.timeline.depth == 0
 
 

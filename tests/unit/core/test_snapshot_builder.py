@@ -211,7 +211,7 @@ def test_the_record_tells_times_by_the_wall_and_durations_by_the_clock() -> None
     rank.state.process_start_ns = START_NS
     rank.state.watch_start_ns = START_NS + NS_PER_S
     rank.state.first_fetch_ns = START_NS + 3 * NS_PER_S
-    rank.state.first_cut_ns = START_NS + 7 * NS_PER_S
+    rank.recorder.first_cut_ns = START_NS + 7 * NS_PER_S
     rank.spend(Phase.COMPUTE, 10 * NS_PER_S)
     rank.state.end_ns = rank.clock()
     rank.state.outcome = Outcome.COMPLETED

@@ -97,9 +97,7 @@ class LoopTimes:
             self.timeline.leave()
         if self.is_complete:
             self.is_complete = False
-            end_ns = self.recorder.cut()
-            if self.state.first_cut_ns is None:
-                self.state.first_cut_ns = end_ns
+            self.recorder.cut()
 
     def count_micro_batch(self) -> None:
         """Count a call of the training step that returned."""
