@@ -31,6 +31,7 @@ def _survivors():
     others = [t for t in threading.enumerate() if not t.name.startswith("costlens-export")]
     alive = [t.name for t in others if t is not threading.main_thread()]
     print("SURVIVORS", alive, [t.name for t in threading.enumerate()[1:] if not t.daemon])
+    print("OVER", time.monotonic())
 atexit.register(_survivors)
 def ending():
     print("ENDING", time.monotonic(), flush=True)
@@ -47,7 +48,8 @@ class Ended:
 
     Args:
         code: Its exit code; negative is a signal.
-        delay_s: Seconds from its ``ending()`` or from the signal to its death.
+        delay_s: Seconds from its ``ending()`` or from the signal until nothing of costlens is left
+            to do; what the interpreter and torch need to go away is their own.
         out: Lines of standard output.
         err: Text of standard error.
         folder: Where its run folders are.
@@ -148,9 +150,14 @@ class Script:
             process.kill()
         died_s = time.monotonic()
         said = [*(lines or []), *out.splitlines()]
-        marks = [float(line.split()[1]) for line in said if line.startswith("ENDING ")]
-        started_s = ending_s if ending_s is not None else (marks or [died_s])[-1]
-        return Ended(process.returncode, died_s - started_s, said, err, self.runs)
+        begun_s = ending_s if ending_s is not None else _last_mark(said, "ENDING", died_s)
+        delay_s = _last_mark(said, "OVER", died_s) - begun_s
+        return Ended(process.returncode, delay_s, said, err, self.runs)
+
+
+def _last_mark(lines: list[str], name: str, otherwise: float) -> float:
+    marks = [float(line.split()[1]) for line in lines if line.startswith(f"{name} ")]
+    return (marks or [otherwise])[-1]
 
 
 def wait_ready(process: subprocess.Popen[str]) -> list[str]:
