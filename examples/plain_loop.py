@@ -27,13 +27,11 @@ def main() -> None:
     run.watch(model, optimizer)  # +
     for batch in run.batches(loader):  # + (was: for batch in loader)
         inputs, labels = batch[:, :-1], batch[:, 1:]
-        with run.iteration(tokens=labels.numel(), samples=len(batch)) as iteration:
+        with run.iteration(tokens=labels.numel(), samples=len(batch)):  # +
             loss = nn.functional.cross_entropy(model(inputs).flatten(0, 1), labels.flatten())
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
-            iteration.log(loss=loss)
-    run.finish()  # +
 
 
 if __name__ == "__main__":

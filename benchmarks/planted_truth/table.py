@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import torch
 
-from benchmarks.planted_truth.case import Case, Result
+from benchmarks.planted_truth.case import EPOCHS, NUM_BATCHES, Case, Result
 from benchmarks.planted_truth.lightning_loop import run_lightning
 from benchmarks.planted_truth.plain_loop import run_plain
 from benchmarks.planted_truth.plants import PHASE_OF, Plants
 
-__all__ = ["Verdict", "judge", "run_case"]
+__all__ = ["Verdict", "find_problems", "judge", "run_case"]
 
 NS_PER_MS = 1_000_000
 SHARE_ALLOWED = 0.02
@@ -76,7 +76,9 @@ def judge(base: Result, planted: Result) -> list[Verdict]:
     if plants.places & {"dataset", "worker_startup"}:
         # Workers hide a part of what they spin: the truth is the wait around the fetch.
         truth_ns["data_wait"] = plants.fetch_ns - base.plants.fetch_ns
-        num["data_wait"] = plants.num_fetches
+        num["data_wait"] = plants.num["worker_startup"]
+        if "dataset" in plants.places:
+            num["data_wait"] += EPOCHS * (NUM_BATCHES - 1)  # the first batch has none
     return [
         Verdict(
             phase,
@@ -86,3 +88,19 @@ def judge(base: Result, planted: Result) -> list[Verdict]:
         )
         for phase in sorted(truth_ns)
     ]
+
+
+def find_problems(base: Result, planted: Result) -> list[str]:
+    """Return what is not as it should be: sums, the outside clock, the loop's own bookkeeping."""
+    problems = []
+    for name, result in (("base", base), ("planted", planted)):
+        if sum(result.record.time_ns.values()) != result.record.total_ns:
+            problems.append(f"{name}: phases do not sum to the total")
+        if abs(result.outside_ns - result.inside_ns) > 0.0005 * result.outside_ns + NS_PER_MS:
+            problems.append(
+                f"{name}: outside clock {result.outside_ns} ns, phases {result.inside_ns} ns"
+            )
+    # After a spin the caches are cold and everything is slower: the base pass tells what it takes.
+    if base.other_ns > OTHER_PER_MICRO_BATCH_NS:
+        problems.append(f"base: other took {base.other_ns:.0f} ns a micro-batch")
+    return problems + [f"false: {seen}" for seen in judge(base, planted) if not seen.is_true]

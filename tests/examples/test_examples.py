@@ -56,7 +56,6 @@ def test_plain_loop(tmp_path: Path) -> None:
     record, _ = _run("plain_loop.py", tmp_path)
     assert record.progress.iterations == record.progress.optimizer_steps == 100
     assert record.progress.tokens is not None
-    assert record.quality["loss"].num_values == 100
     assert all(record.time_ns[name] > 0 for name in ("data_wait", "forward", "optimizer"))
 
 

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import pytest
 
 from benchmarks.planted_truth.case import Case, Result
-from benchmarks.planted_truth.plants import PLACES
+from benchmarks.planted_truth.plants import PHASE_OF, PLACES
 from benchmarks.planted_truth.table import (
     NS_PER_MS,
-    OTHER_PER_MICRO_BATCH_NS,
-    Verdict,
-    judge,
+    PER_PLANT_ALLOWED_NS,
+    find_problems,
     run_case,
 )
 
 SPIN_NS = 20 * NS_PER_MS
 TRIES = 4
+LOOPS = ("lightning", "manual", "plain")
 CASES = [
     Case(loop, workers, accumulation)
-    for loop in ("lightning", "manual", "plain")
+    for loop in LOOPS
     for workers in (0, 2)
     for accumulation in (1, 4)
 ]
+WATCHED = ("data_wait", "transfer", "forward", "backward", "optimizer", "callbacks", "logging")
+
+Judge = Callable[[Result, Result], list[str]]
 
 pytestmark = [
     pytest.mark.timing,
@@ -37,25 +40,13 @@ def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COSTLENS_LOG_LEVEL", "error")
 
 
-def _problems(base: Result, planted: Result) -> list[Verdict | str]:
-    problems: list[Verdict | str] = [seen for seen in judge(base, planted) if not seen.is_true]
-    if abs(base.outside_ns - base.inside_ns) > 0.0005 * base.outside_ns + NS_PER_MS:
-        problems.append(f"outside clock {base.outside_ns} ns, phases {base.inside_ns} ns")
-    other_ns = base.record.time_ns["other"] / base.record.progress.micro_batches
-    if other_ns > OTHER_PER_MICRO_BATCH_NS:
-        problems.append(f"other took {other_ns} ns a micro-batch")
-    return problems
-
-
-def _check(case: Case, places: Collection[str]) -> None:
+def _check(case: Case, places: Collection[str], judge: Judge = find_problems) -> None:
     # A neighbour on the machine can take the processor away for milliseconds between two clock
     # reads, but not in the same place every time: what costlens books wrongly fails all tries.
-    problems: list[Verdict | str] = []
+    problems: list[str] = []
     for _ in range(TRIES):
         base, planted = run_case(case, (), SPIN_NS), run_case(case, places, SPIN_NS)
-        for result in (base, planted):
-            assert sum(result.record.time_ns.values()) == result.record.total_ns
-        problems = _problems(base, planted)
+        problems = judge(base, planted)
         if not problems:
             return
     pytest.fail(f"{case}, planted {sorted(places)}: {problems}")
@@ -68,7 +59,17 @@ def test_delays_in_every_place_at_once(case: Case) -> None:
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("loop", ["lightning", "plain"])
+@pytest.mark.parametrize("loop", LOOPS)
 def test_a_delay_in_one_place(loop: str, place: str) -> None:
     """A delay in one place goes to its phase and leaves the others as they were."""
-    _check(Case(loop, 0, 1), (place,))
+
+    def judge(base: Result, planted: Result) -> list[str]:
+        others = set(WATCHED) - {PHASE_OF[place]}
+        allowed_ns = PER_PLANT_ALLOWED_NS * base.record.progress.micro_batches
+        moved = {
+            phase: planted.record.time_ns[phase] - base.record.time_ns[phase] for phase in others
+        }
+        leaks = [f"{phase} moved by {ns}" for phase, ns in moved.items() if abs(ns) > allowed_ns]
+        return find_problems(base, planted) + leaks
+
+    _check(Case(loop, 0, 1), (place,), judge)
