@@ -105,7 +105,7 @@ def write_phases() -> str:
         (
             f"`{outer}`",
             meanings[outer],
-            "yes" if phases.Phase[outer.upper()] in phases.STEP_PHASES else "",
+            "yes" if phases.Phase[outer.upper()] in phases.ITERATION_PHASES else "",
             _winners(row, outer),
         )
         for outer, row in zip(phases.NAMES, phases.EFFECTIVE, strict=True)
@@ -115,9 +115,9 @@ def write_phases() -> str:
         "Phases",
         "Every nanosecond of a process belongs to exactly one phase, and the phases add up to wall "
         "time. Where one opens inside another, the inner one gets the time if the outer one's row "
-        "names it; otherwise the outer one keeps it. `step` says whether a phase counts towards "
+        "names it; otherwise the outer one keeps it. `iteration` says whether a phase counts in "
         "the duration of an iteration.",
-        _table(("phase", "what its time is", "step", "gives way to"), rows),
+        _table(("phase", "what its time is", "iteration", "gives way to"), rows),
     )
 
 

@@ -91,7 +91,7 @@ def build_parts(
     parts = Parts(
         timeline=timeline,
         recorder=Recorder(timeline),
-        totals=Totals(KeepPolicy(every=config.step_span_every), has_device=drives.has_events),
+        totals=Totals(KeepPolicy(every=config.iteration_span_every), has_device=drives.has_events),
         quality=QualityBook(),
         values=DeviceValues(clock),
         state=state,

@@ -117,7 +117,7 @@ class Config(BaseSettings):
     trace_period_s: float = Field(
         60.0, gt=0, le=3600, description="Seconds of one trace that all ranks share."
     )
-    step_span_every: int = Field(
+    iteration_span_every: int = Field(
         100, ge=1, description="Every n-th iteration gets a full span (at most one per window)."
     )
     otlp_file: bool | None = Field(

@@ -123,7 +123,7 @@ def test_an_empty_variable_is_not_set(monkeypatch: Environ) -> None:
         ("node_hour_price", "2,50", "a valid decimal"),
         ("currency", "euro", r"\^\[A-Z\]\{3\}\$"),
         ("log_level", "loud", "'debug', 'info', 'warning' or 'error'"),
-        ("step_span_every", 0, "greater than or equal to 1"),
+        ("iteration_span_every", 0, "greater than or equal to 1"),
         ("flush_timeout_s", 61, "less than or equal to 60"),
         ("name", "", "at least 1 character"),
     ],

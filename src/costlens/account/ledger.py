@@ -22,7 +22,7 @@ from costlens.account.cost import price_run
 from costlens.account.counts import merge_progress, steps_made
 from costlens.account.goodput import count_lost_steps
 from costlens.account.quality import merge_quality
-from costlens.account.throughput import merge_rates, merge_startup, merge_steps
+from costlens.account.throughput import merge_iteration_times, merge_rates, merge_startup
 from costlens.core.clock import NS_PER_S
 from costlens.core.phases import NAMES
 from costlens.core.records import RANK_SCHEMA, ExportHealth, Outcome, RankRecord, TelemetryPart
@@ -93,7 +93,7 @@ def merge(
         progress=merge_progress(everyone, lost_steps),
         time_s=time_s,
         rates=merge_rates(newest),
-        steps=merge_steps(record.steps for record in newest),
+        iteration_time=merge_iteration_times(record.iteration_time for record in newest),
         startup=merge_startup([record.startup for record in newest]),
         cost=price_run(everyone, lost_steps, is_complete=not _flag_missing(attempts)),
         checkpoints=CheckpointPart(time_s=time_s.get("checkpoint", 0.0)),
@@ -160,7 +160,7 @@ def _summarize_rank(record: RankRecord) -> RankSummary:
         heartbeat_time=record.attempt.heartbeat_time,
         time_s=_sum_time([record]),
         progress=record.progress,
-        median_step_s=record.steps.median_s,
+        median_iteration_s=record.iteration_time.median_s,
         open_phase=record.open_phase if is_open else None,
         open_phase_s=record.open_phase_s if is_open else None,
         stall=record.stall if is_open else None,

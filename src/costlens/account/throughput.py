@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from costlens.core.clock import NS_PER_S
-from costlens.core.records import RankRecord, RatesPart, StartupPart, StepsPart
+from costlens.core.records import IterationTimePart, RankRecord, RatesPart, StartupPart
 from costlens.core.window import Sketch
 
-__all__ = ["compute_rates", "merge_rates", "merge_startup", "merge_steps"]
+__all__ = ["compute_rates", "merge_iteration_times", "merge_rates", "merge_startup"]
 
 _RATES = {
     "iterations_per_s": "iterations",
@@ -50,7 +50,7 @@ def merge_rates(records: Sequence[RankRecord]) -> RatesPart:
     Args:
         records: The ranks' records of one attempt.
     """
-    training = [record.rates for record in records if record.steps.count > 0]
+    training = [record.rates for record in records if record.iteration_time.count > 0]
 
     def known(name: str) -> list[float]:
         values = [getattr(rates, name) for rates in training]
@@ -73,8 +73,8 @@ def merge_rates(records: Sequence[RankRecord]) -> RatesPart:
     )
 
 
-def merge_steps(parts: Iterable[StepsPart]) -> StepsPart:
-    """Return the step durations of all ranks; sketches add up, so quantiles stay within 1 %."""
+def merge_iteration_times(parts: Iterable[IterationTimePart]) -> IterationTimePart:
+    """Return the iteration durations of all ranks; sketches add up: quantiles stay within 1 %."""
     sketch = Sketch()
     buckets: list[int] = []
     bounds_s: list[float] = []
@@ -92,7 +92,7 @@ def merge_steps(parts: Iterable[StepsPart]) -> StepsPart:
         value_ns = sketch.quantile_ns(q)
         return None if value_ns is None else value_ns / NS_PER_S
 
-    return StepsPart(
+    return IterationTimePart(
         count=count,
         sum_ns=sum_ns,
         bounds_s=bounds_s,

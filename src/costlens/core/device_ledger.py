@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from costlens.core.phases import NUM_PHASES, STEP_PHASES, Phase
+from costlens.core.phases import ITERATION_PHASES, NUM_PHASES, Phase
 
 __all__ = ["DeviceLedger"]
 
-_STEP = tuple(int(phase) for phase in STEP_PHASES)
+_ITERATION = tuple(int(phase) for phase in ITERATION_PHASES)
 _MAX_HELD = 4096
 
 
@@ -50,15 +50,15 @@ class DeviceLedger:
         for phase, value in enumerate(own_ns):
             self._kept_ns[phase] += value
 
-    def hold(self, number: int, wait_ns: int, step_ns: int) -> None:
+    def hold(self, number: int, wait_ns: int, iteration_ns: int) -> None:
         """Take an iteration whose gap is not known yet; the oldest beyond 4096 is given up.
 
         Args:
             number: Its number in the attempt.
             wait_ns: The host's wait for its batch.
-            step_ns: Its duration over all step phases, >= ``wait_ns``.
+            iteration_ns: Its duration over all iteration phases, >= ``wait_ns``.
         """
-        self._held[number] = (wait_ns, step_ns)
+        self._held[number] = (wait_ns, iteration_ns)
         if len(self._held) > _MAX_HELD:
             self.give_up(_MAX_HELD)
 
@@ -71,15 +71,15 @@ class DeviceLedger:
         for number, gap_ns in gaps:
             held = self._held.pop(number, None)
             if held is not None:
-                wait_ns, step_ns = held
+                wait_ns, iteration_ns = held
                 self._exposed_ns += min(max(0, gap_ns), wait_ns)
-                self._resolved_ns += step_ns
+                self._resolved_ns += iteration_ns
 
     def give_up(self, num_kept: int = 0) -> None:
         """Book all but the newest ``num_kept`` unresolved iterations as ``compute``."""
         while len(self._held) > num_kept:
-            _, step_ns = self._held.pop(next(iter(self._held)))
-            self._resolved_ns += step_ns
+            _, iteration_ns = self._held.pop(next(iter(self._held)))
+            self._resolved_ns += iteration_ns
             self.num_given_up += 1
 
     def book(self, host_ns: tuple[int, ...]) -> tuple[int, ...]:
@@ -99,7 +99,7 @@ class DeviceLedger:
     def settle(self, host_ns: tuple[int, ...]) -> tuple[int, ...]:
         """Return the part of :meth:`book` that no later gap can move, so it never goes back."""
         settled = list(host_ns)
-        for phase in _STEP:
+        for phase in _ITERATION:
             settled[phase] = self._kept_ns[phase]
         settled[Phase.DATA_WAIT] += self._exposed_ns
         settled[Phase.COMPUTE] += self._resolved_ns - self._exposed_ns

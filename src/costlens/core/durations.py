@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 from costlens.core.clock import NS_PER_S
 
-__all__ = ["STEP_BOUNDS_S", "Histogram", "Sketch"]
+__all__ = ["ITERATION_BOUNDS_S", "Histogram", "Sketch"]
 
-STEP_BOUNDS_S: tuple[float, ...] = (
+ITERATION_BOUNDS_S: tuple[float, ...] = (
     0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0,
     120.0, 300.0,
 )  # fmt: skip
@@ -23,9 +23,9 @@ STEP_BOUNDS_S: tuple[float, ...] = (
 
 @dataclass(slots=True)
 class Histogram:
-    """Cumulative counts per bucket of ``STEP_BOUNDS_S`` and one above, with their sum."""
+    """Cumulative counts per bucket of ``ITERATION_BOUNDS_S`` and one above, with their sum."""
 
-    buckets: list[int] = field(default_factory=lambda: [0] * (len(STEP_BOUNDS_S) + 1))
+    buckets: list[int] = field(default_factory=lambda: [0] * (len(ITERATION_BOUNDS_S) + 1))
     count: int = 0
     sum_ns: int = 0
 
@@ -36,7 +36,7 @@ class Histogram:
             value_ns: The duration.
             count: How often to count it, >= 0.
         """
-        self.buckets[bisect_left(STEP_BOUNDS_S, value_ns / NS_PER_S)] += count
+        self.buckets[bisect_left(ITERATION_BOUNDS_S, value_ns / NS_PER_S)] += count
         self.count += count
         self.sum_ns += value_ns * count
 

@@ -28,7 +28,7 @@ class Iteration:
         start_ns: Monotonic start.
         end_ns: Monotonic end.
         phase_ns: Its own nanoseconds per phase, as the host saw them.
-        step_ns: The part that counts as its duration (see ``STEP_PHASES``).
+        iteration_ns: The part that counts as its duration (see ``ITERATION_PHASES``).
         reason: ``sampled``, ``slow`` or ``first``.
     """
 
@@ -36,7 +36,7 @@ class Iteration:
     start_ns: int
     end_ns: int
     phase_ns: tuple[int, ...]
-    step_ns: int
+    iteration_ns: int
     reason: str
 
 
@@ -74,23 +74,23 @@ class Keeper:
         self._kept: list[Iteration] = []
         self._slow: list[Iteration] = []
 
-    def offer(self, row: Row, before_ns: tuple[int, ...], step_ns: int) -> None:
+    def offer(self, row: Row, before_ns: tuple[int, ...], iteration_ns: int) -> None:
         """Keep the iteration if the policy says so.
 
         Args:
             row: The iteration.
             before_ns: Nanoseconds per phase at the end of the iteration before.
-            step_ns: Its duration.
+            iteration_ns: Its duration.
         """
         policy = self._policy
         if row.number == 0:
-            self._kept.append(_make(row, before_ns, step_ns, "first"))
+            self._kept.append(_make(row, before_ns, iteration_ns, "first"))
         elif row.number % policy.every == 0 and self._num_sampled < policy.max_sampled:
             self._num_sampled += 1
-            self._kept.append(_make(row, before_ns, step_ns, "sampled"))
-        elif self._is_slow(step_ns):
-            self._slow.append(_make(row, before_ns, step_ns, "slow"))
-            self._slow.sort(key=lambda kept: kept.step_ns, reverse=True)
+            self._kept.append(_make(row, before_ns, iteration_ns, "sampled"))
+        elif self._is_slow(iteration_ns):
+            self._slow.append(_make(row, before_ns, iteration_ns, "slow"))
+            self._slow.sort(key=lambda kept: kept.iteration_ns, reverse=True)
             del self._slow[policy.max_slow :]
 
     def take(self) -> tuple[Iteration, ...]:
@@ -101,16 +101,16 @@ class Keeper:
         self._num_sampled = 0
         return tuple(kept)
 
-    def _is_slow(self, step_ns: int) -> bool:
+    def _is_slow(self, iteration_ns: int) -> bool:
         if self._sketch.count <= _MIN_FOR_MEDIAN:
             return False
         if self._num_until_median == 0:
             self._median_ns = self._sketch.quantile_ns(0.5) or math.inf
             self._num_until_median = _MEDIAN_EVERY
         self._num_until_median -= 1
-        return step_ns > self._policy.slow_ratio * self._median_ns
+        return iteration_ns > self._policy.slow_ratio * self._median_ns
 
 
-def _make(row: Row, before_ns: tuple[int, ...], step_ns: int, reason: str) -> Iteration:
+def _make(row: Row, before_ns: tuple[int, ...], iteration_ns: int, reason: str) -> Iteration:
     own_ns = tuple(now - before for now, before in zip(row.phase_ns, before_ns, strict=True))
-    return Iteration(row.number, row.start_ns, row.end_ns, own_ns, step_ns, reason)
+    return Iteration(row.number, row.start_ns, row.end_ns, own_ns, iteration_ns, reason)

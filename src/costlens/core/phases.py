@@ -10,9 +10,9 @@ from enum import IntEnum
 
 __all__ = [
     "EFFECTIVE",
+    "ITERATION_PHASES",
     "NAMES",
     "NUM_PHASES",
-    "STEP_PHASES",
     "Phase",
 ]
 
@@ -59,7 +59,7 @@ class Phase(IntEnum):
 NUM_PHASES = len(Phase)
 NAMES: tuple[str, ...] = tuple(phase.name.lower() for phase in Phase)
 
-STEP_PHASES: tuple[Phase, ...] = (
+ITERATION_PHASES: tuple[Phase, ...] = (
     Phase.DATA_WAIT,
     Phase.TRANSFER,
     Phase.FORWARD,
@@ -81,7 +81,7 @@ _ALWAYS = frozenset({Phase.CHECKPOINT, Phase.SHUTDOWN})
 # outer phase -> the inner phases that take the time over, besides `_ALWAYS`; inside a phase that is
 # not listed every inner phase does.
 _BREAKS_THROUGH: dict[Phase, frozenset[Phase]] = {
-    # The first fetch, the sanity check and the first step with its compilation are start-up.
+    # The first fetch, the sanity check and the first iteration with its compilation are start-up.
     Phase.STARTUP: frozenset({Phase.RESTORE, Phase.VALIDATION, Phase.IDLE}),
     # Fast-forwarding fetches batches, and verifying a save reads it back.
     Phase.RESTORE: frozenset(),

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 __all__ = [
     "AttemptPart",
     "ExportHealth",
+    "IterationTimePart",
     "LastWordsPart",
     "OomPart",
     "Outcome",
@@ -29,7 +30,6 @@ __all__ = [
     "RunPart",
     "StallPart",
     "StartupPart",
-    "StepsPart",
     "TelemetryPart",
     "WindowPart",
 ]
@@ -153,7 +153,7 @@ class StartupPart(Part):
     )
 
 
-class StepsPart(Part):
+class IterationTimePart(Part):
     """Durations of iterations after the first, without saves and evaluation."""
 
     count: int = 0
@@ -256,8 +256,8 @@ class WindowPart(Part):
     phase_ns: dict[str, int]
     counts: dict[str, int]
     num_iterations: int = 0
-    step_mean_s: float | None = None
-    step_max_s: float | None = None
+    iteration_mean_s: float | None = None
+    iteration_max_s: float | None = None
     quality: dict[str, float] = Field(default_factory=dict)
 
 
@@ -323,7 +323,7 @@ class RankRecord(Part):
     )
     total_ns: int
     startup: StartupPart = StartupPart()
-    steps: StepsPart = StepsPart()
+    iteration_time: IterationTimePart = IterationTimePart()
     rates: RatesPart = RatesPart()
     price: PricePart | None = None
     price_unknown: str | None = Field(None, description="Why there is no price.")

@@ -11,6 +11,7 @@ from typing import Literal
 from pydantic import Field
 
 from costlens.core.records import (
+    IterationTimePart,
     LastWordsPart,
     Outcome,
     Part,
@@ -20,7 +21,6 @@ from costlens.core.records import (
     RunPart,
     StallPart,
     StartupPart,
-    StepsPart,
     TelemetryPart,
 )
 
@@ -68,7 +68,7 @@ class RankSummary(Part):
     heartbeat_time: float
     time_s: dict[str, float]
     progress: ProgressPart
-    median_step_s: float | None = None
+    median_iteration_s: float | None = None
     open_phase: str | None = None
     open_phase_s: float | None = None
     stall: StallPart | None = None
@@ -131,7 +131,7 @@ class RunRecord(Part):
         description="Seconds per phase over all attempts and ranks, and their total."
     )
     rates: RatesPart
-    steps: StepsPart
+    iteration_time: IterationTimePart
     startup: StartupPart
     queue: dict[str, float] = Field(
         default_factory=dict,

@@ -10,7 +10,7 @@ from threading import get_ident
 from types import TracebackType
 from typing import Protocol
 
-from costlens.core.log import log
+from costlens.core.log import Logger, log
 from costlens.core.phases import Phase
 from costlens.core.recorder import Recorder
 from costlens.core.timeline import Timeline
@@ -70,20 +70,23 @@ class IterationScope:
     Args:
         recorder: Takes the row.
         values: Takes counts and metrics that may be on a device.
+        logger: The log of the run.
     """
 
     __slots__ = (
         "_counts",
         "_depth",
         "_has_warned",
+        "_logger",
         "_micro_batches",
         "_recorder",
         "_timeline",
         "_values",
     )
 
-    def __init__(self, recorder: Recorder, values: CountTaker) -> None:
+    def __init__(self, recorder: Recorder, values: CountTaker, logger: Logger = log) -> None:
         self._recorder = recorder
+        self._logger = logger
         self._timeline = recorder.timeline
         self._values = values
         self._counts: tuple[object, object, object, object] = (None, None, None, None)
@@ -164,7 +167,7 @@ class IterationScope:
     def _warn_nested(self) -> None:
         if not self._has_warned:
             self._has_warned = True
-            log.warning(
+            self._logger.warning(
                 "costlens.iteration.nested",
                 message="run.iteration() inside run.iteration() counts nothing: put one around a"
                 " whole pass of the loop and say micro_batches=n",

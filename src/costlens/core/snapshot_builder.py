@@ -15,6 +15,7 @@ from costlens.core.quality import Observation, Quality, QualityBook, Summary
 from costlens.core.recorder import UNKNOWN, Recorder
 from costlens.core.records import (
     AttemptPart,
+    IterationTimePart,
     LastWordsPart,
     OomPart,
     Outcome,
@@ -27,12 +28,11 @@ from costlens.core.records import (
     RunPart,
     StallPart,
     StartupPart,
-    StepsPart,
     TelemetryPart,
 )
 from costlens.core.snapshot import Snapshot
 from costlens.core.timeline import Timeline, TimelineReading
-from costlens.core.window import STEP_BOUNDS_S, Totals, Window
+from costlens.core.window import ITERATION_BOUNDS_S, Totals, Window
 
 __all__ = ["AttemptState", "SnapshotBuilder"]
 
@@ -197,7 +197,7 @@ class SnapshotBuilder:
             host_ns=dict(zip(NAMES, host_ns, strict=True)) if totals.has_device else None,
             total_ns=end_ns - self.timeline.start_ns,
             startup=self._startup(),
-            steps=self._steps(),
+            iteration_time=self._iteration_time(),
             rates=self._rates(*totals.session()),
             price=state.price,
             price_unknown=state.price_unknown,
@@ -213,7 +213,7 @@ class SnapshotBuilder:
     def _window(
         self, end_ns: int, booked_ns: tuple[int, ...], counts: dict[str, int], *, opens: bool
     ) -> Window:
-        num, sum_ns, max_ns = (0, 0, 0) if opens else self.totals.take_steps()
+        num, sum_ns, max_ns = (0, 0, 0) if opens else self.totals.take_durations()
         window = Window(
             index=self._window_index,
             start_ns=self._window_start_ns,
@@ -223,8 +223,8 @@ class SnapshotBuilder:
             ),
             counts={name: now - self._window_counts.get(name, 0) for name, now in counts.items()},
             num_iterations=num,
-            step_sum_ns=sum_ns,
-            step_max_ns=max_ns,
+            iteration_sum_ns=sum_ns,
+            iteration_max_ns=max_ns,
             kept=() if opens else self.totals.take_kept(),
         )
         if not opens:
@@ -272,17 +272,17 @@ class SnapshotBuilder:
             process_s=between(0, 1), setup_s=between(1, 2), first_iteration_s=between(2, 3)
         )
 
-    def _steps(self) -> StepsPart:
+    def _iteration_time(self) -> IterationTimePart:
         histogram, sketch = self.totals.histogram, self.totals.sketch
 
         def quantile_s(q: float) -> float | None:
             value = sketch.quantile_ns(q)
             return None if value is None else value / NS_PER_S
 
-        return StepsPart(
+        return IterationTimePart(
             count=histogram.count,
             sum_ns=histogram.sum_ns,
-            bounds_s=list(STEP_BOUNDS_S),
+            bounds_s=list(ITERATION_BOUNDS_S),
             buckets=histogram.buckets.copy(),
             sketch=dict(sorted(sketch.bins.items())),
             median_s=quantile_s(0.5),

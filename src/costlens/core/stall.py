@@ -12,12 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from costlens.core.clock import NS_PER_S
-from costlens.core.phases import STEP_PHASES, Phase
+from costlens.core.phases import ITERATION_PHASES, Phase
 from costlens.core.timeline import TimelineReading
 
 __all__ = ["LIMITS", "Stall", "StallLimits", "StallWatch", "Verdict"]
 
-_STEP = frozenset(int(phase) for phase in STEP_PHASES)
+_ITERATION = frozenset(int(phase) for phase in ITERATION_PHASES)
 _NUM_KEPT = 64
 
 
@@ -27,10 +27,10 @@ class StallLimits:
 
     Args:
         floor_s: Never less than this, > 0.
-        ratio: Not before so many medians: of a step in the phases of a step, of such a time without
+        ratio: Not before so many medians: of an iteration in its phases, of such a time without
             a sign of life in any other phase.
         startup_s: In start-up, where compiling and loading take long and come once.
-        unknown_s: In a phase outside of steps that has not ended once.
+        unknown_s: In a phase outside of iterations that has not ended once.
         blink_s: Most of the time between two looks that counts: while the whole process stood
             still, nobody could move.
     """
@@ -93,14 +93,14 @@ class StallWatch:
         self.stall: Stall | None = None
 
     def judge(
-        self, reading: TimelineReading, now_ns: int, median_step_ns: Callable[[], float | None]
+        self, reading: TimelineReading, now_ns: int, median_iteration_ns: Callable[[], float | None]
     ) -> Verdict | None:
         """Return what to tell, if anything; a stall that goes on is told again at twice its length.
 
         Args:
             reading: The timeline as it stands.
             now_ns: Monotonic time of the look.
-            median_step_ns: Returns the median duration of an iteration; asked only when in doubt.
+            median_iteration_ns: Returns the median duration of an iteration; asked only in doubt.
         """
         blink_ns = int(self._limits.blink_s * NS_PER_S)
         seen = (reading.phase, reading.since_ns)
@@ -115,7 +115,7 @@ class StallWatch:
             if over is not None:
                 return Verdict(over, is_over=True)
         if self.stall is None and self._quiet_ns >= self._limits.floor_s * NS_PER_S:
-            limit_ns = self._limit_ns(reading.phase, median_step_ns)
+            limit_ns = self._limit_ns(reading.phase, median_iteration_ns)
             if self._quiet_ns >= limit_ns:
                 since_ns = max(self._began_ns, reading.since_ns)
                 self.stall = Stall(reading.phase, since_ns, 0, limit_ns)
@@ -132,16 +132,16 @@ class StallWatch:
         return Verdict(self.stall, is_over=False)
 
     def _remember(self) -> None:
-        if self._seen is not None and self._seen[0] not in _STEP:
+        if self._seen is not None and self._seen[0] not in _ITERATION:
             kept = self._durations.setdefault(self._seen[0], deque(maxlen=_NUM_KEPT))
             kept.append(self._quiet_ns)
 
-    def _limit_ns(self, phase: int, median_step_ns: Callable[[], float | None]) -> int:
+    def _limit_ns(self, phase: int, median_iteration_ns: Callable[[], float | None]) -> int:
         limits, known = self._limits, self._durations.get(phase)
         if phase == Phase.STARTUP:
             return int(max(limits.floor_s, limits.startup_s) * NS_PER_S)
-        if phase in _STEP:
-            usual_ns = median_step_ns() or 0.0
+        if phase in _ITERATION:
+            usual_ns = median_iteration_ns() or 0.0
         elif known:
             usual_ns = statistics.median(known)
         else:

@@ -10,20 +10,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from costlens.core.device_ledger import DeviceLedger
-from costlens.core.durations import STEP_BOUNDS_S, Histogram, Sketch
+from costlens.core.durations import ITERATION_BOUNDS_S, Histogram, Sketch
 from costlens.core.kept import Iteration, Keeper, KeepPolicy
-from costlens.core.phases import NUM_PHASES, STEP_PHASES, Phase
+from costlens.core.phases import ITERATION_PHASES, NUM_PHASES, Phase
 from costlens.core.recorder import Row
 
 __all__ = [
-    "STEP_BOUNDS_S",
+    "ITERATION_BOUNDS_S",
     "Histogram",
     "Iteration",
     "KeepPolicy",
     "Sketch",
     "Totals",
     "Window",
-    "step_ns",
+    "iteration_ns",
 ]
 
 _SESSION_COUNTS = (
@@ -37,12 +37,12 @@ _SESSION_COUNTS = (
 )
 
 _DATA_WAIT = int(Phase.DATA_WAIT)
-_STEP_INDEXES = tuple(int(phase) for phase in STEP_PHASES)
+_ITERATION_INDEXES = tuple(int(phase) for phase in ITERATION_PHASES)
 
 
-def step_ns(phase_ns: tuple[int, ...]) -> int:
+def iteration_ns(phase_ns: tuple[int, ...]) -> int:
     """Return the nanoseconds that make up training speed: no saves, evaluation or start-up."""
-    return sum([phase_ns[index] for index in _STEP_INDEXES])
+    return sum([phase_ns[index] for index in _ITERATION_INDEXES])
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,8 @@ class Window:
         phase_ns: Nanoseconds per phase in the window; they sum to ``end_ns - start_ns``.
         counts: Change of each counter in the window; a counter nobody reports is absent.
         num_iterations: Iterations whose duration was counted (the first of an attempt is not).
-        step_sum_ns: Sum of their durations.
-        step_max_ns: The longest of them; 0 when there is none.
+        iteration_sum_ns: Sum of their durations.
+        iteration_max_ns: The longest of them; 0 when there is none.
         kept: Iterations kept in full.
     """
 
@@ -67,8 +67,8 @@ class Window:
     phase_ns: tuple[int, ...]
     counts: dict[str, int]
     num_iterations: int
-    step_sum_ns: int
-    step_max_ns: int
+    iteration_sum_ns: int
+    iteration_max_ns: int
     kept: tuple[Iteration, ...]
 
 
@@ -101,9 +101,10 @@ class Totals:
         self._is_booking = False
         self._keeper = Keeper(self.policy, self.sketch)
         self._last: Row | None = None
-        # Where the iteration under way began: nanoseconds per phase, and their step phases summed.
+        # Where the iteration under way began: nanoseconds per phase, and the sum of those that
+        # count in its duration.
         self._cut_ns: tuple[int, ...] = (0,) * NUM_PHASES
-        self._cut_step_ns = 0
+        self._cut_iteration_ns = 0
         self._startup_counts = dict.fromkeys(_SESSION_COUNTS, 0)
         self._startup_numbers = {0}
         self._num_window = self._sum_ns = self._max_ns = 0
@@ -118,8 +119,8 @@ class Totals:
         if self.has_device and not self._is_booking:
             self._is_booking = True
             self._device.keep(self._cut_ns)
-        cumulative_ns = step_ns(row.phase_ns)
-        duration_ns = cumulative_ns - self._cut_step_ns
+        cumulative_ns = iteration_ns(row.phase_ns)
+        duration_ns = cumulative_ns - self._cut_iteration_ns
         num_iterations = 1 if self._last is None else row.number - self._last.number
         if row.is_startup:
             self._add_startup(row)
@@ -131,7 +132,7 @@ class Totals:
         if num_iterations == 1:
             self._keeper.offer(row, self._cut_ns, duration_ns)
         self._cut_ns = row.phase_ns
-        self._cut_step_ns = cumulative_ns
+        self._cut_iteration_ns = cumulative_ns
         self._last = row
 
     def _add_startup(self, row: Row) -> None:
@@ -213,7 +214,7 @@ class Totals:
             self._device.give_up()
             self._keep_as_host(host_ns)
         self._cut_ns = host_ns
-        self._cut_step_ns = step_ns(host_ns)
+        self._cut_iteration_ns = iteration_ns(host_ns)
 
     def _keep_as_host(self, host_ns: tuple[int, ...]) -> None:
         self._device.keep(now - before for now, before in zip(host_ns, self._cut_ns, strict=True))
@@ -224,7 +225,7 @@ class Totals:
         """Return the iterations kept since the last call, in order, and forget them."""
         return self._keeper.take()
 
-    def take_steps(self) -> tuple[int, int, int]:
+    def take_durations(self) -> tuple[int, int, int]:
         """Return number, sum and maximum (ns) of durations since the last call; forget them."""
         taken = (self._num_window, self._sum_ns, self._max_ns)
         self._num_window = self._sum_ns = self._max_ns = 0

@@ -14,7 +14,7 @@ from typing import Literal
 from costlens.core.guard import faults
 from costlens.core.quality import MAX_NAMES
 from costlens.core.snapshot import Snapshot
-from costlens.core.window import STEP_BOUNDS_S, Histogram
+from costlens.core.window import ITERATION_BOUNDS_S, Histogram
 from costlens.export import readings
 from costlens.export.readings import Attributes, Point, Read, each, one
 
@@ -62,7 +62,7 @@ class Metric:
             len(values) or NUM_OWN_VALUES.get(name, 1) for name, values in self.attributes.items()
         )
         # A histogram is a series per bound, one for +Inf, the sum and the count.
-        return num_sets * (len(STEP_BOUNDS_S) + 3 if self.kind == "histogram" else 1)
+        return num_sets * (len(ITERATION_BOUNDS_S) + 3 if self.kind == "histogram" else 1)
 
 
 def read_points(metric: Metric, snapshot: Snapshot) -> Iterator[Point]:

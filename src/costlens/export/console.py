@@ -185,11 +185,11 @@ def _phase_style(name: str) -> str:
 
 
 def _speed(record: RunRecord) -> Iterable[Renderable]:
-    steps, rates = record.steps, record.rates
-    if not steps.count:
+    iterations, rates = record.iteration_time, record.rates
+    if not iterations.count:
         yield Text("no iteration has been timed: the first one belongs to start-up", "dim")
         return
-    quantiles = {"median": steps.median_s, "p90": steps.p90_s, "p99": steps.p99_s}
+    quantiles = {"median": iterations.median_s, "p90": iterations.p90_s, "p99": iterations.p99_s}
     per_s = {
         "iterations/s": rates.iterations_per_s,
         "steps/s": rates.steps_per_s,

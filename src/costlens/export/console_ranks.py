@@ -102,13 +102,14 @@ def describe_ranks(record: RunRecord) -> Iterable[Renderable]:
     ranks = record.ranks
     if len(ranks) < 2:
         return
-    timed = [rank for rank in ranks if rank.median_step_s is not None]
+    timed = [rank for rank in ranks if rank.median_iteration_s is not None]
     if timed:
-        by_speed = sorted(timed, key=lambda rank: (rank.median_step_s or 0.0, rank.rank))
+        by_speed = sorted(timed, key=lambda rank: (rank.median_iteration_s or 0.0, rank.rank))
         fast, slow = by_speed[0], by_speed[-1]
         yield (
-            f"median iteration {show_duration(fast.median_step_s or 0.0)} (rank {fast.rank}) to "
-            f"{show_duration(slow.median_step_s or 0.0)} (rank {slow.rank} on {slow.host_name})"
+            f"median iteration {show_duration(fast.median_iteration_s or 0.0)} "
+            f"(rank {fast.rank}) to {show_duration(slow.median_iteration_s or 0.0)} "
+            f"(rank {slow.rank} on {slow.host_name})"
         )
     outcomes = Counter(rank.outcome for rank in ranks)
     if len(outcomes) > 1:

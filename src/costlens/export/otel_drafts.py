@@ -153,7 +153,7 @@ def iteration_draft(
         **_identity(record),
         **phase_times(dict(zip(NAMES, kept.phase_ns, strict=True))),
         "costlens.iteration": kept.index,
-        "costlens.iteration.duration": kept.step_ns / NS_PER_S,
+        "costlens.iteration.duration": kept.iteration_ns / NS_PER_S,
         "costlens.reason": kept.reason if bad is None else "nonfinite",
         "costlens.quality.name": None if bad is None else bad.name,
         "error.type": None if bad is None else "nonfinite",

@@ -1,6 +1,6 @@
 """Logs over OpenTelemetry: the events of costlens's own log as OTLP log records, where asked for.
 
-A tap of ``core/log.py`` takes each event on the thread that logs it; the pipeline thread hands what
+A tap of the run's log takes each event on the thread that logs it; the pipeline thread hands what
 has gathered to the worker once a window. No handler is attached to any logger, so neither the
 exporter's own complaints nor other libraries' lines can come in.
 """
@@ -24,8 +24,8 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from costlens.core import log
 from costlens.core.clock import Clock
+from costlens.core.log import RunContext
 from costlens.core.snapshot import Snapshot
 from costlens.export.otel_endpoint import build_resource
 from costlens.export.otel_ids import run_key
@@ -52,11 +52,11 @@ _NAMES = {
     "attempt": "costlens.attempt",
     "rank": "costlens.rank",
     "step": "costlens.step",
+    "iteration": "costlens.iteration",
     "host_name": "host.name",
     "job_id": "costlens.job.id",
     "error_type": "error.type",
     "exit_code": "process.exit.code",
-    "exception": "exception.stacktrace",
 }
 _DROPPED = {
     "event": "costlens.log.dropped",
@@ -67,17 +67,23 @@ _NOT_ATTRIBUTES = frozenset({"event", "level", "timestamp", "message", "trace_id
 
 
 class LogsExporter:
-    """Hands the log's events to the worker of the ``logs`` signal; taps the log until ``finish``.
+    """Hands a run's log events, and those that are nobody's, to the worker of the ``logs`` signal.
+
+    It taps the log until ``finish``.
 
     Args:
         workers: Takes ready batches.
+        context: The run in the log.
         wall_clock: Unix nanoseconds.
     """
 
     name = "otel_logs"
 
-    def __init__(self, workers: Outbox, *, wall_clock: Clock = time.time_ns) -> None:
+    def __init__(
+        self, workers: Outbox, context: RunContext, *, wall_clock: Clock = time.time_ns
+    ) -> None:
         self._workers = workers
+        self._taps = context.taps
         self._wall_clock = wall_clock
         self._events: deque[tuple[int, Mapping[str, Any]]] = deque(maxlen=_CAPACITY)
         self._num_dropped = 0
@@ -90,7 +96,7 @@ class LogsExporter:
 
         Only plain values are kept: an exception would hold on to everything its frames hold.
         """
-        plain = {k: v for k, v in event.items() if isinstance(v, (str, int, float, bool))}
+        plain = {name: kept for name, value in event.items() if (kept := _plain(value)) is not None}
         self._num_dropped += len(self._events) == _CAPACITY
         self._events.append((self._wall_clock(), plain))
 
@@ -118,12 +124,20 @@ class LogsExporter:
 
     def finish(self, deadline_ns: int) -> None:
         """Stop listening; the workers flush under one deadline."""
-        if self.take in log.taps:
-            log.taps.remove(self.take)
+        if self.take in self._taps:
+            self._taps.remove(self.take)
 
     def _listen(self) -> None:
-        if self.take not in log.taps:
-            log.taps.append(self.take)
+        if self.take not in self._taps:
+            self._taps.append(self.take)
+
+
+def _plain(value: object) -> str | int | float | tuple[str, ...] | None:
+    if isinstance(value, (str, int, float)):
+        return value
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return tuple(value)  # such as a stack
+    return None
 
 
 def _log_record(wall_ns: int, event: Mapping[str, Any]) -> LogRecord:

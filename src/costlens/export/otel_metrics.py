@@ -17,7 +17,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from costlens.core.clock import NS_PER_S
 from costlens.core.snapshot import Snapshot
-from costlens.core.window import STEP_BOUNDS_S, Histogram
+from costlens.core.window import ITERATION_BOUNDS_S, Histogram
 from costlens.export.catalog import METRICS, Metric, read_points
 from costlens.export.otel_endpoint import build_resource
 from costlens.export.otel_ids import run_key
@@ -130,7 +130,7 @@ class MetricsExporter:
                 count=value.count,
                 sum=value.sum_ns / NS_PER_S,
                 bucket_counts=value.buckets,
-                explicit_bounds=STEP_BOUNDS_S,
+                explicit_bounds=ITERATION_BOUNDS_S,
                 # Optional in the protocol though not in the SDK's annotations: nobody keeps them.
                 min=None,  # type: ignore[arg-type]
                 max=None,  # type: ignore[arg-type]
@@ -182,5 +182,5 @@ def _end_ns(snapshot: Snapshot) -> int:
 def _one_per_bucket(exemplars: Iterable[Exemplar]) -> list[Exemplar]:
     """Return the newest exemplar of each bucket, as the specification's own reservoir keeps it."""
     ordered = sorted(exemplars, key=lambda exemplar: exemplar.time_unix_nano)
-    newest = {bisect_left(STEP_BOUNDS_S, exemplar.value): exemplar for exemplar in ordered}
+    newest = {bisect_left(ITERATION_BOUNDS_S, exemplar.value): exemplar for exemplar in ordered}
     return [newest[bucket] for bucket in sorted(newest)]

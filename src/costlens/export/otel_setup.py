@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from costlens.config import Config
 from costlens.core.clock import NS_PER_S, Clock
-from costlens.core.log import context_sources
+from costlens.core.log import RunContext
 from costlens.core.records import ExportHealth
 from costlens.core.snapshot import Exporter, Snapshot
+from costlens.core.snapshot_builder import AttemptState
 from costlens.export.otel_endpoint import build_exporters, read_settings, read_traceparent
 from costlens.export.otel_worker import ExportWorkers
 from costlens.export.otlp_file import SegmentWriter, wants_files
@@ -36,26 +37,29 @@ class Telemetry:
     Args:
         config: The settings.
         clock: Monotonic nanoseconds.
-        version: Version of costlens.
+        state: The attempt: its rank, and the version of costlens.
         find_identity: Returns run and attempt, or None while they are not settled.
-        rank: This process's rank.
+        context: What the log says of the run; gets the ids of its traces.
     """
 
     def __init__(
         self,
         config: Config,
         clock: Clock,
-        version: str,
+        state: AttemptState,
         find_identity: Callable[[], Identity | None],
-        rank: int,
+        context: RunContext,
     ) -> None:
         self._config = config
-        self._version = version
+        self._version = state.run.costlens_version
+        self._context = context
         self._settings = read_settings()
         self._writer: SegmentWriter | None = None
         if wants_files(self._settings, asked=config.otlp_file):
             max_bytes = config.otlp_file_max_mb * 1024 * 1024
-            self._writer = SegmentWriter(find_identity, rank, max_bytes=max_bytes, clock=clock)
+            self._writer = SegmentWriter(
+                find_identity, state.rank.rank, max_bytes=max_bytes, clock=clock
+            )
         self._workers = _Workers(clock)
         self._traces: TracesExporter | None = None
         self._metrics: Exporter | None = None
@@ -86,7 +90,7 @@ class Telemetry:
         if "logs" in self._workers:
             from costlens.export.otel_logs import LogsExporter
 
-            opened.append(LogsExporter(self._workers))
+            opened.append(LogsExporter(self._workers, self._context))
         if exporters or self._writer:
             opened.append(self._workers)
         return opened
@@ -101,8 +105,9 @@ class Telemetry:
         traces = TracesExporter(
             self._config, spans or OwnSpans(self._workers), traceparent=read_traceparent()
         )
-        context_sources["trace_id"] = lambda: (traces.current_ids() or (None, None))[0]
-        context_sources["span_id"] = lambda: (traces.current_ids() or (None, None))[1]
+        sources = self._context.sources
+        sources["trace_id"] = lambda: (traces.current_ids() or (None, None))[0]
+        sources["span_id"] = lambda: (traces.current_ids() or (None, None))[1]
         return traces
 
     def _make_metrics(self, temporality: object) -> Exporter | None:

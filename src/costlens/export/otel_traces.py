@@ -124,7 +124,7 @@ class TracesExporter:
         is_empty = bool(self._open) and window.start_ns == window.end_ns
         number = max(self._open) if is_empty else self._period_of(snapshot, window.start_ns)
         period = self._open.setdefault(number, Period(number, window.start_ns, window.end_ns))
-        bins = snapshot.record.steps.sketch
+        bins = snapshot.record.iteration_time.sketch
         seen = snapshot.quality.window.items()
         quality = {name: summary.last for name, summary in seen if summary.last is not None}
         period.add(window, added_durations(bins, self._bins), quality)
@@ -177,7 +177,7 @@ class TracesExporter:
         # The first iteration is start-up: the histogram does not hold it.
         if context.trace_flags.sampled and kept.reason != "first":
             where = (context.span_id, context.trace_id)
-            self._exemplars.append(Exemplar({}, kept.step_ns / NS_PER_S, draft.end_ns, *where))
+            self._exemplars.append(Exemplar({}, kept.iteration_ns / NS_PER_S, draft.end_ns, *where))
 
     def _write_end(self, snapshot: Snapshot) -> None:
         record = snapshot.record

@@ -99,8 +99,8 @@ class Period:
     phase_ns: list[int] = field(default_factory=lambda: [0] * NUM_PHASES)
     counts: dict[str, int] = field(default_factory=dict)
     num_iterations: int = 0
-    step_sum_ns: int = 0
-    step_max_ns: int = 0
+    iteration_sum_ns: int = 0
+    iteration_max_ns: int = 0
     sketch: Sketch = field(default_factory=Sketch)
     quality: dict[str, float] = field(default_factory=dict)
     kept: list[Iteration] = field(default_factory=list)
@@ -119,8 +119,8 @@ class Period:
         for name, count in window.counts.items():
             self.counts[name] = self.counts.get(name, 0) + count
         self.num_iterations += window.num_iterations
-        self.step_sum_ns += window.step_sum_ns
-        self.step_max_ns = max(self.step_max_ns, window.step_max_ns)
+        self.iteration_sum_ns += window.iteration_sum_ns
+        self.iteration_max_ns = max(self.iteration_max_ns, window.iteration_max_ns)
         self.sketch.merge(durations)
         self.quality.update(quality)
 
@@ -137,9 +137,9 @@ class Period:
                 found[f"{COUNTS[name]}.rate"] = self.counts[name] / seconds
         found.update(phase_times(dict(zip(NAMES, self.phase_ns, strict=True))))
         if self.num_iterations:
-            mean_s = self.step_sum_ns / self.num_iterations / NS_PER_S
+            mean_s = self.iteration_sum_ns / self.num_iterations / NS_PER_S
             found["costlens.iteration.duration.mean"] = mean_s
-            found["costlens.iteration.duration.max"] = self.step_max_ns / NS_PER_S
+            found["costlens.iteration.duration.max"] = self.iteration_max_ns / NS_PER_S
         median_ns = self.sketch.quantile_ns(0.5)
         if median_ns is not None:
             found["costlens.iteration.duration.median"] = median_ns / NS_PER_S
@@ -155,7 +155,7 @@ class Period:
         bad = {alarm.iteration for alarm in self.alarms}
         sampled = [kept for kept in self.kept if kept.reason == "sampled"]
         slow = [kept for kept in self.kept if kept.reason == "slow"]
-        slow.sort(key=lambda kept: kept.step_ns, reverse=True)
+        slow.sort(key=lambda kept: kept.iteration_ns, reverse=True)
         chosen = {k.index: k for k in self.kept if k.reason == "first" or k.index in bad}
         chosen.update({k.index: k for k in (*sampled[:1], *slow[:1])})
         further = [kept for kept in slow[1:_MAX_SLOW] if kept.index not in chosen]

@@ -33,7 +33,7 @@ _MAX_PENDING = 10 * WINDOWS_PER_SEGMENT
 def make_window_part(snapshot: Snapshot) -> WindowPart:
     """Return the window of a snapshot as it stands in records and segments."""
     window, anchor = snapshot.window, snapshot.anchor
-    mean_ns = window.step_sum_ns / window.num_iterations if window.num_iterations else None
+    mean_ns = window.iteration_sum_ns / window.num_iterations if window.num_iterations else None
     return WindowPart(
         index=window.index,
         start_time=anchor.to_wall_ns(window.start_ns) / NS_PER_S,
@@ -41,8 +41,8 @@ def make_window_part(snapshot: Snapshot) -> WindowPart:
         phase_ns={name: ns for name, ns in zip(NAMES, window.phase_ns, strict=True) if ns},
         counts=window.counts,
         num_iterations=window.num_iterations,
-        step_mean_s=None if mean_ns is None else mean_ns / NS_PER_S,
-        step_max_s=window.step_max_ns / NS_PER_S if window.num_iterations else None,
+        iteration_mean_s=None if mean_ns is None else mean_ns / NS_PER_S,
+        iteration_max_s=window.iteration_max_ns / NS_PER_S if window.num_iterations else None,
         quality={
             name: seen.last
             for name, seen in snapshot.quality.window.items()

@@ -51,7 +51,7 @@ class Liveness:
         if self._state.outcome is not Outcome.RUNNING:
             return
         reading = self._recorder.timeline.read()
-        verdict = self._watch.judge(reading, self._clock(), self._median_step_ns)
+        verdict = self._watch.judge(reading, self._clock(), self._median_iteration_ns)
         if verdict is not None:
             (self._tell_over if verdict.is_over else self._tell)(verdict.stall)
         seen = self._state.stall
@@ -89,5 +89,5 @@ class Liveness:
             message=f"the training moves again after {age_s:.0f} s in {phase}",
         )
 
-    def _median_step_ns(self) -> float | None:
+    def _median_iteration_ns(self) -> float | None:
         return self._totals.sketch.quantile_ns(0.5)

@@ -12,7 +12,6 @@ from threading import get_ident
 from typing import NamedTuple
 
 from costlens.core.guard import faults
-from costlens.core.log import log
 from costlens.core.phases import Phase
 from costlens.core.recorder import Recorder
 from costlens.core.snapshot_builder import AttemptState
@@ -203,7 +202,7 @@ class PlainLoop:
             return _DATA_WAIT
         self._num_skipped += 1
         if self._num_skipped == _NUM_SKIPPED_HINT:
-            log.info(
+            self._state.log.info(
                 "costlens.plain.skipping",
                 num_batches=_NUM_SKIPPED_HINT,
                 message="batches are fetched and not trained on, which is booked as restore; if "

@@ -112,7 +112,9 @@ def test_combined_loaders_with_empty_members_are_counted(pl, mode, steps, order)
     record = fit(pl, make_module(pl), loader, max_epochs=1)
     assert record.progress.iterations == steps
     assert record.progress.samples == 2 * steps
-    assert record.steps.count == steps - 1  # one duration, so one data wait, per combined batch
+    assert (
+        record.iteration_time.count == steps - 1
+    )  # one duration, so one data wait, per combined batch
 
 
 def test_a_loader_without_length_has_no_total(pl) -> None:

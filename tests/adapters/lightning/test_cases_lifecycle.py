@@ -50,7 +50,7 @@ def test_a_second_fit_goes_on_after_an_idle_time(pl, clock) -> None:
     assert (record.attempt.start_step, record.attempt.end_step) == (0, 40)
     # The first iteration of each fit is start-up.
     assert seconds(record) == {"forward": 38, "idle": 300}
-    assert record.steps.count == 38
+    assert record.iteration_time.count == 38
     assert record.rates.samples_per_s == pytest.approx(1)
 
 

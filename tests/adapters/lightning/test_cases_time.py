@@ -25,7 +25,7 @@ def test_many_short_epochs_add_up(pl, clock) -> None:
     record = fit(pl, module, rows(1), rows(1), max_epochs=200)
     assert seconds(record) == pytest.approx({"forward": 0.199, "validation": 200})
     assert record.progress.iterations == record.progress.validation_batches == 200
-    assert record.steps.p99_s == pytest.approx(0.001, rel=0.02)
+    assert record.iteration_time.p99_s == pytest.approx(0.001, rel=0.02)
 
 
 def test_a_slow_dataset_is_data_wait(pl, clock) -> None:
@@ -41,7 +41,7 @@ def test_a_slow_first_step_is_start_up(pl, clock) -> None:
     module = make_module(pl, step=lambda _, at: later() if at else first())
     record = fit(pl, module, rows(51), max_epochs=1)
     assert seconds(record) == pytest.approx({"forward": 0.5})
-    assert record.steps.median_s == pytest.approx(0.01, rel=0.02)
+    assert record.iteration_time.median_s == pytest.approx(0.01, rel=0.02)
     assert record.rates.steps_per_s == pytest.approx(100)
     assert record.startup.first_iteration_s == 2
     # The cost is that of all the time there is.
@@ -55,7 +55,7 @@ def test_workers_that_keep_up_are_not_waited_for(pl) -> None:
     module = make_module(pl, step=lambda *_: time.sleep(0.05))
     record = fit(pl, module, loader, max_epochs=1)
     assert record.time_ns["data_wait"] / NS_PER_S / 39 < 0.005
-    assert record.steps.count == 39  # the workers' start is in none of them
+    assert record.iteration_time.count == 39  # the workers' start is in none of them
 
 
 def _slow_to_start(loader, start):

@@ -64,7 +64,7 @@ def test_warm_up_does_not_drag_the_rate(rig):
         with rig.run.iteration(samples=1):
             rig.clock.advance(2.0 if step == 0 else 0.01)
     record = rig.finish()
-    assert record.steps.median_s == pytest.approx(0.01, rel=0.01)
+    assert record.iteration_time.median_s == pytest.approx(0.01, rel=0.01)
     assert record.rates.samples_per_s == pytest.approx(100)
     assert record.time_ns["startup"] - before_ns == 2 * NS_PER_S
     assert record.time_ns["compute"] == NS_PER_S // 2
@@ -78,7 +78,7 @@ def test_window_rate_and_run_rate_agree(rig):
     record = rig.finish()
     assert record.rates.tokens_per_s == pytest.approx(1000)
     window = rig.exporter.snapshots[-1].window
-    assert window.step_sum_ns == NS_PER_S
+    assert window.iteration_sum_ns == NS_PER_S
     assert window.num_iterations == 10
 
 

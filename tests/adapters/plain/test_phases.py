@@ -31,8 +31,8 @@ def test_a_loop_that_only_gives_its_objects_to_watch(rig):
     progress = record.progress
     assert (progress.iterations, progress.micro_batches, progress.optimizer_steps) == (8, 8, 8)
     assert progress.samples is None
-    assert record.steps.count == 7
-    assert record.steps.median_s == pytest.approx(0.07, rel=0.01)
+    assert record.iteration_time.count == 7
+    assert record.iteration_time.median_s == pytest.approx(0.07, rel=0.01)
     assert record.startup.first_iteration_s == pytest.approx(0.07)
 
 
@@ -94,8 +94,8 @@ def test_validation_is_validation_with_its_own_fetches(rig):
     assert record.progress.validation_batches == 2
     assert record.progress.iterations == 8
     # The evaluation between the fourth and the fifth iteration is in neither of them.
-    assert record.steps.count == 7
-    assert record.steps.sum_ns == 7 * 70_000_000
+    assert record.iteration_time.count == 7
+    assert record.iteration_time.sum_ns == 7 * 70_000_000
 
 
 def test_an_unwatched_validation_loop_still_shows_its_forward(rig):

@@ -33,16 +33,16 @@ def test_a_stopped_process_shows_one_outlier():
         os.kill(process.pid, signal.SIGCONT)
         record = json.loads(process.stdout.read())
     assert process.returncode == 0
-    steps = record["steps"]
-    loop_s = steps["sum_ns"] / 1e9
-    assert steps["count"] == 19
-    # Times grow on a busy machine, so the shape is judged: one step of more than 20 medians.
-    median_s = steps["median_s"]
+    iterations = record["iteration_time"]
+    loop_s = iterations["sum_ns"] / 1e9
+    assert iterations["count"] == 19
+    # Times grow on a busy machine, so the shape is judged: one iteration of more than 20 medians.
+    median_s = iterations["median_s"]
     assert 0.05 <= median_s < 0.2
     assert loop_s >= 19 * 0.05 + 0.9
     slow = sum(
         count
-        for low, count in zip([0, *steps["bounds_s"]], steps["buckets"], strict=True)
+        for low, count in zip([0, *iterations["bounds_s"]], iterations["buckets"], strict=True)
         if low >= 0.5
     )
     assert slow == 1

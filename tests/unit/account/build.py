@@ -7,6 +7,7 @@ from typing import Any
 from costlens.core.clock import NS_PER_S
 from costlens.core.records import (
     AttemptPart,
+    IterationTimePart,
     Outcome,
     PricePart,
     ProgressPart,
@@ -16,11 +17,10 @@ from costlens.core.records import (
     RatesPart,
     RunPart,
     StartupPart,
-    StepsPart,
     TelemetryPart,
     WindowPart,
 )
-from costlens.core.window import STEP_BOUNDS_S, Histogram, Sketch
+from costlens.core.window import ITERATION_BOUNDS_S, Histogram, Sketch
 
 START = 1_760_000_000.0
 """Unix time at which attempt 1 of every made run begins."""
@@ -36,17 +36,17 @@ def make_price(
     )
 
 
-def make_steps(*durations_s: float) -> StepsPart:
+def make_iteration_time(*durations_s: float) -> IterationTimePart:
     """Return the step part of a rank whose iterations took these seconds."""
     histogram, sketch = Histogram(), Sketch()
     for duration_s in durations_s:
         histogram.add(round(duration_s * NS_PER_S))
         sketch.add(round(duration_s * NS_PER_S))
     median_ns = sketch.quantile_ns(0.5)
-    return StepsPart(
+    return IterationTimePart(
         count=histogram.count,
         sum_ns=histogram.sum_ns,
-        bounds_s=list(STEP_BOUNDS_S),
+        bounds_s=list(ITERATION_BOUNDS_S),
         buckets=histogram.buckets,
         sketch=sketch.bins,
         median_s=None if median_ns is None else median_ns / NS_PER_S,
@@ -115,7 +115,7 @@ __all__ = [
     "StartupPart",
     "TelemetryPart",
     "WindowPart",
+    "make_iteration_time",
     "make_price",
     "make_record",
-    "make_steps",
 ]

@@ -15,7 +15,7 @@ from costlens.core.phases import NAMES
 from costlens.core.records import ExportHealth, QualityPart, RankRecord, RatesPart, TelemetryPart
 from costlens.core.run_record import RunRecord
 from costlens.errors import RecordError
-from tests.unit.account.build import START, make_price, make_record, make_steps
+from tests.unit.account.build import START, make_iteration_time, make_price, make_record
 
 NOW = START + 10_000.0
 
@@ -30,7 +30,7 @@ def _two_attempts() -> list[RankRecord]:
             price=price,
             progress={"iterations": 10, "optimizer_steps": 10, "tokens": 1000},
             rates=RatesPart(tokens_per_s=100.0),
-            steps=make_steps(*[1.0] * 9),
+            iteration_time=make_iteration_time(*[1.0] * 9),
             attempt_start_step=0,
             attempt_end_step=10,
         ),
@@ -40,7 +40,7 @@ def _two_attempts() -> list[RankRecord]:
             price=price,
             progress={"iterations": 1, "optimizer_steps": 1, "tokens": 100},
             rates=RatesPart(tokens_per_s=100.0),
-            steps=make_steps(1.0),
+            iteration_time=make_iteration_time(1.0),
             attempt_start_step=8,
             attempt_end_step=9,
         ),
@@ -257,7 +257,7 @@ _RECORDS = st.lists(
             world_size=3,
             progress={"iterations": 1, "optimizer_steps": tokens % 7, "tokens": tokens},
             price=make_price(f"{amount:f}"),
-            steps=make_steps(0.1 + rank),
+            iteration_time=make_iteration_time(0.1 + rank),
             quality={"loss": QualityPart(last=float(tokens), best=float(tokens), best_after_s=0.5)},
             attempt_start_step=0,
         ),
@@ -296,6 +296,6 @@ def test_sums_equal_an_independent_computation(records: list) -> None:
     assert run.progress.tokens == sum(r.progress.tokens for r in records)
     money = sum(Decimal(r.price.amount) * r.total_ns / 3_600_000_000_000 for r in records)
     assert abs(Decimal(run.cost.total) - money) <= len(records) * Decimal("5e-10")
-    assert run.steps.count == sum(
-        r.steps.count for r in records if r.attempt.number == run.attempts[-1].number
+    assert run.iteration_time.count == sum(
+        r.iteration_time.count for r in records if r.attempt.number == run.attempts[-1].number
     )

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from costlens.account.throughput import compute_rates, merge_rates, merge_startup, merge_steps
+from costlens.account.throughput import (
+    compute_rates,
+    merge_iteration_times,
+    merge_rates,
+    merge_startup,
+)
 from costlens.core.clock import NS_PER_S
 from costlens.core.records import RatesPart, StartupPart
-from tests.unit.account.build import make_record, make_steps
+from tests.unit.account.build import make_iteration_time, make_record
 
 
 def test_window_rate_and_average_rate_agree_at_steady_speed() -> None:
     """C012: 10 steps × 100 tokens × 0.1 s: the window and the run both show 1000 tokens/s."""
-    step_ns = NS_PER_S // 10
-    run = compute_rates({"iterations": 10, "tokens": 1000}, 10 * step_ns)
-    window = compute_rates({"iterations": 1, "tokens": 100}, step_ns)
+    iteration_ns = NS_PER_S // 10
+    run = compute_rates({"iterations": 10, "tokens": 1000}, 10 * iteration_ns)
+    window = compute_rates({"iterations": 1, "tokens": 100}, iteration_ns)
     assert run.tokens_per_s == window.tokens_per_s == 1000.0
     assert run.iterations_per_s == 10.0
 
@@ -43,7 +48,7 @@ def test_ranks_add_tokens_and_share_iterations() -> None:
         make_record(
             rank=rank,
             rates=RatesPart(iterations_per_s=5.0, steps_per_s=2.5, tokens_per_s=100.0),
-            steps=make_steps(0.2),
+            iteration_time=make_iteration_time(0.2),
         )
         for rank in (0, 1)
     ]
@@ -54,8 +59,12 @@ def test_ranks_add_tokens_and_share_iterations() -> None:
 
 def test_a_rank_that_hides_its_tokens_hides_the_jobs() -> None:
     """A sum over some of the ranks would look like a slower job."""
-    seen = make_record(rank=0, rates=RatesPart(tokens_per_s=100.0), steps=make_steps(0.2))
-    blind = make_record(rank=1, rates=RatesPart(iterations_per_s=5.0), steps=make_steps(0.2))
+    seen = make_record(
+        rank=0, rates=RatesPart(tokens_per_s=100.0), iteration_time=make_iteration_time(0.2)
+    )
+    blind = make_record(
+        rank=1, rates=RatesPart(iterations_per_s=5.0), iteration_time=make_iteration_time(0.2)
+    )
     idle = make_record(rank=1)
     assert merge_rates([seen, blind]).tokens_per_s is None
     assert merge_rates([seen, idle]).tokens_per_s == 100.0, (
@@ -65,12 +74,14 @@ def test_a_rank_that_hides_its_tokens_hides_the_jobs() -> None:
 
 def test_step_durations_of_ranks_are_pooled() -> None:
     """The median over two ranks is that of all their iterations together, within 1 %."""
-    merged = merge_steps([make_steps(0.1, 0.1, 0.1), make_steps(0.3, 0.3)])
+    merged = merge_iteration_times(
+        [make_iteration_time(0.1, 0.1, 0.1), make_iteration_time(0.3, 0.3)]
+    )
     assert (merged.count, merged.sum_ns) == (5, 900_000_000)
     assert merged.median_s == pytest.approx(0.1, rel=0.01)
     assert merged.p99_s == pytest.approx(0.3, rel=0.01)
     assert sum(merged.buckets) == 5
-    assert merge_steps([]).median_s is None
+    assert merge_iteration_times([]).median_s is None
 
 
 def test_startup_is_that_of_the_slowest_rank() -> None:

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 from costlens.core.clock import NS_PER_S
 from costlens.core.device_ledger import DeviceLedger
-from costlens.core.phases import NUM_PHASES, STEP_PHASES, Phase
+from costlens.core.phases import ITERATION_PHASES, NUM_PHASES, Phase
 from costlens.core.recorder import Recorder
 from costlens.core.timeline import Timeline
 from costlens.core.window import Totals
 from costlens.testing import FakeClock
 
-STEP = [int(phase) for phase in STEP_PHASES]
+ITERATION = [int(phase) for phase in ITERATION_PHASES]
 
 
 class Job:

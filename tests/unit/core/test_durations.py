@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from costlens.core.clock import NS_PER_S
-from costlens.core.durations import STEP_BOUNDS_S, Histogram, Sketch
+from costlens.core.durations import ITERATION_BOUNDS_S, Histogram, Sketch
 
 DURATIONS = st.lists(st.integers(1, 10**13), min_size=1, max_size=200)
 
@@ -20,14 +20,14 @@ def test_usual_step_times_fall_into_different_buckets() -> None:
     for value_s in (0.02, 0.3, 2, 45):
         histogram.add(int(value_s * NS_PER_S))
     assert sorted(histogram.buckets, reverse=True)[:5] == [1, 1, 1, 1, 0]
-    assert STEP_BOUNDS_S[0] <= 0.001
-    assert STEP_BOUNDS_S[-1] >= 60
+    assert ITERATION_BOUNDS_S[0] <= 0.001
+    assert ITERATION_BOUNDS_S[-1] >= 60
 
 
-@pytest.mark.parametrize("index", range(len(STEP_BOUNDS_S)))
+@pytest.mark.parametrize("index", range(len(ITERATION_BOUNDS_S)))
 def test_a_duration_on_a_bound_belongs_below_it(index: int) -> None:
     """Bounds are inclusive above, as OTel's are."""
-    bound_ns = round(STEP_BOUNDS_S[index] * NS_PER_S)
+    bound_ns = round(ITERATION_BOUNDS_S[index] * NS_PER_S)
     histogram = Histogram()
     histogram.add(bound_ns)
     histogram.add(bound_ns + 1)

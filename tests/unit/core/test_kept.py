@@ -48,7 +48,7 @@ def test_the_slowest_of_a_window_are_kept_in_order() -> None:
     offer(keeper, sketch, [slow.get(number, 100) for number in range(70)])
     kept = keeper.take()
     assert show(kept) == [(0, "first"), (45, "slow"), (50, "slow"), (55, "slow")]
-    assert kept[1].step_ns == 500
+    assert kept[1].iteration_ns == 500
 
 
 def test_nothing_is_slow_before_there_is_a_usual() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from costlens.core.phases import EFFECTIVE, NAMES, NUM_PHASES, STEP_PHASES, Phase
+from costlens.core.phases import EFFECTIVE, ITERATION_PHASES, NAMES, NUM_PHASES, Phase
 
 EVERY = frozenset(NAMES)
 
@@ -67,7 +67,7 @@ def test_values_are_indexes_and_names_are_theirs() -> None:
 
 def test_saves_evaluation_and_start_up_are_not_training_speed() -> None:
     """The duration of an iteration leaves out what is not a step."""
-    outside = {NAMES[phase] for phase in Phase} - {NAMES[phase] for phase in STEP_PHASES}
+    outside = {NAMES[phase] for phase in Phase} - {NAMES[phase] for phase in ITERATION_PHASES}
     assert outside == {
         "startup", "restore", "checkpoint", "validation", "idle", "idle_device", "shutdown"
     }  # fmt: skip

@@ -139,7 +139,7 @@ def test_counts_and_durations_of_windows_sum_to_those_of_the_attempt(
     assert counts["tokens"] == (progress.tokens or 0)
     assert ("tokens" in counts) is (progress.tokens is not None)
     assert sum(window.num_iterations for window in windows) == last.histogram.count
-    assert sum(window.step_sum_ns for window in windows) == last.histogram.sum_ns
+    assert sum(window.iteration_sum_ns for window in windows) == last.histogram.sum_ns
 
 
 @given(steps=STEPS, has_device=st.booleans())
@@ -198,7 +198,7 @@ def test_what_nobody_knows_is_absent_from_the_record() -> None:
     assert record.progress.samples is None
     assert record.price is None
     assert record.quality == {}
-    assert record.steps.median_s is None
+    assert record.iteration_time.median_s is None
     assert record.startup.process_s is None
     assert record.host_ns is None
     assert record.attempt.end_time is None

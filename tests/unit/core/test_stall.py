@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from costlens.core.clock import NS_PER_S
-from costlens.core.phases import NUM_PHASES, STEP_PHASES, Phase
+from costlens.core.phases import ITERATION_PHASES, NUM_PHASES, Phase
 from costlens.core.stall import StallWatch, Verdict
 from costlens.core.timeline import TimelineReading
 
@@ -13,10 +13,10 @@ from costlens.core.timeline import TimelineReading
 class Looks:
     """A watch that looks once a second, as the pipeline does."""
 
-    def __init__(self, median_step_s: float | None = None) -> None:
+    def __init__(self, median_iteration_s: float | None = None) -> None:
         self.now_s = 0.0
         self.watch = StallWatch(0)
-        self.median_step_s = median_step_s
+        self.median_iteration_s = median_iteration_s
         self.told: list[tuple[float, str, bool]] = []
 
     def look(self, phase: Phase, since_s: float) -> Verdict | None:
@@ -35,10 +35,10 @@ class Looks:
             self.look(phase, since_s)
 
     def _median_ns(self) -> float | None:
-        return None if self.median_step_s is None else self.median_step_s * NS_PER_S
+        return None if self.median_iteration_s is None else self.median_iteration_s * NS_PER_S
 
 
-@pytest.mark.parametrize("phase", STEP_PHASES)
+@pytest.mark.parametrize("phase", ITERATION_PHASES)
 @pytest.mark.parametrize(
     ("median_s", "limit_s"), [(None, 60), (0.2, 60), (6, 60), (7, 70), (30, 300)]
 )
@@ -82,7 +82,7 @@ def test_a_stall_knows_since_when_and_how_long() -> None:
 @pytest.mark.parametrize("phase", [Phase.VALIDATION, Phase.CHECKPOINT, Phase.IDLE, Phase.RESTORE])
 def test_phases_outside_of_steps_are_judged_against_themselves(phase) -> None:
     """The first may take ten minutes; later ones ten times what they usually take."""
-    looks = Looks(median_step_s=0.1)
+    looks = Looks(median_iteration_s=0.1)
     looks.stay(phase, 599)
     assert looks.told == []
     for _ in range(3):
@@ -106,7 +106,7 @@ def test_a_validation_that_moves_with_every_batch_stalls_after_a_minute() -> Non
 
 def test_start_up_may_take_half_an_hour() -> None:
     """Compiling and loading take long, and come once; what was before the run does not count."""
-    looks = Looks(median_step_s=0.1)
+    looks = Looks(median_iteration_s=0.1)
     looks.now_s = 5000
     looks.watch = StallWatch(5000 * NS_PER_S)
     for _ in range(1799):

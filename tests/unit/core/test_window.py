@@ -8,7 +8,7 @@ from costlens.core.clock import NS_PER_S
 from costlens.core.phases import NUM_PHASES, Phase
 from costlens.core.recorder import Recorder
 from costlens.core.timeline import Timeline
-from costlens.core.window import KeepPolicy, Totals, step_ns
+from costlens.core.window import KeepPolicy, Totals, iteration_ns
 from costlens.testing import FakeClock
 
 MS = 1_000_000
@@ -61,7 +61,7 @@ def test_saves_do_not_slow_the_training_down() -> None:
     for _ in range(5):
         loop.iterate(10, save_ns=10_000)
     totals = loop.drain()
-    assert totals.take_steps() == (4, 40, 10)
+    assert totals.take_durations() == (4, 40, 10)
 
 
 def test_a_window_takes_its_durations_once() -> None:
@@ -69,10 +69,10 @@ def test_a_window_takes_its_durations_once() -> None:
     loop = Loop()
     for duration_ns in (1, 20, 30):
         loop.iterate(duration_ns)
-    assert loop.drain().take_steps() == (2, 50, 30)
+    assert loop.drain().take_durations() == (2, 50, 30)
     loop.iterate(7)
-    assert loop.drain().take_steps() == (1, 7, 7)
-    assert loop.totals.take_steps() == (0, 0, 0)
+    assert loop.drain().take_durations() == (1, 7, 7)
+    assert loop.totals.take_durations() == (0, 0, 0)
 
 
 def test_dropped_rows_lose_detail_but_neither_number_nor_time() -> None:
@@ -86,7 +86,7 @@ def test_dropped_rows_lose_detail_but_neither_number_nor_time() -> None:
     assert (counts["iterations"], counts["tokens"], session_ns) == (100, 300, 1002)
     assert (totals.histogram.count, totals.histogram.sum_ns) == (100, 1002)
     assert totals.sketch.count == 100
-    assert totals.take_steps() == (100, 1002, 11)
+    assert totals.take_durations() == (100, 1002, 11)
     assert [kept.reason for kept in totals.take_kept()] == ["first"], "a gap is no slow iteration"
 
 
@@ -120,7 +120,7 @@ def test_a_set_up_that_ends_before_the_first_batch_makes_no_start_up_iteration()
     loop.clock.advance_ns(500)
     loop.timeline.rebase(Phase.OTHER)
     loop.iterate(10)
-    assert loop.drain().take_steps() == (2, 20, 10)
+    assert loop.drain().take_durations() == (2, 20, 10)
 
 
 def test_late_counts_join_the_others() -> None:
@@ -155,7 +155,7 @@ def test_without_a_device_the_host_is_right() -> None:
     host = tuple(range(NUM_PHASES))
     totals = Totals()
     assert totals.book(host) == totals.settle(host) == host
-    assert step_ns(host) == sum(host) - sum(
+    assert iteration_ns(host) == sum(host) - sum(
         host[phase]
         for phase in (
             Phase.STARTUP,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from costlens.account.ledger import merge
 from costlens.core.records import ExportHealth, QualityPart, RatesPart, StartupPart, TelemetryPart
 from costlens.core.run_record import RunRecord
-from tests.unit.account.build import START, make_price, make_record, make_steps
+from tests.unit.account.build import START, make_iteration_time, make_price, make_record
 
 SPENT_S = {
     "startup": 4.1,
@@ -42,7 +42,7 @@ def make_demo(**changes: object) -> RunRecord:
             "rates": RatesPart(
                 iterations_per_s=14.7, steps_per_s=7.36, samples_per_s=117.8, tokens_per_s=14393.0
             ),
-            "steps": make_steps(*[0.064] * 300, *[0.071] * 90, *[0.2] * 9),
+            "iteration_time": make_iteration_time(*[0.064] * 300, *[0.071] * 90, *[0.2] * 9),
             "startup": StartupPart(process_s=3.2, setup_s=0.7, first_iteration_s=0.2),
             "quality": {
                 "loss": QualityPart(
@@ -108,7 +108,7 @@ def make_job(num_ranks: int = 64) -> RunRecord:
                     rates=RatesPart(
                         iterations_per_s=0.49, steps_per_s=0.122, tokens_per_s=16_000.0
                     ),
-                    steps=make_steps(*[2.0 + rank / 300] * 50, 9.0),
+                    iteration_time=make_iteration_time(*[2.0 + rank / 300] * 50, 9.0),
                     startup=StartupPart(process_s=40.0, setup_s=120.0, first_iteration_s=52.0),
                     quality={"loss": QualityPart(last=1.9, best=1.8, best_after_s=30_000.0)},
                     open_phase="data_wait" if is_stuck else "communication",

@@ -11,7 +11,7 @@ from costlens.account.ledger import merge
 from costlens.core.records import QualityPart
 from costlens.core.run_record import RunRecord
 from costlens.export.console import render
-from tests.unit.account.build import START, make_price, make_record, make_steps
+from tests.unit.account.build import START, make_iteration_time, make_price, make_record
 from tests.unit.export.samples import make_demo, make_job
 
 HINT = "no price: set COSTLENS_NODE_HOUR_PRICE to the money a node costs per hour"
@@ -136,7 +136,12 @@ def test_what_went_wrong_is_on_the_page() -> None:
     odd = merge(
         [
             make_record(
-                1, rank, world_size=3, outcome=outcome, steps=make_steps(0.1), quality=quality
+                1,
+                rank,
+                world_size=3,
+                outcome=outcome,
+                iteration_time=make_iteration_time(0.1),
+                quality=quality,
             )
             for rank, outcome, quality in (
                 (

@@ -41,8 +41,8 @@ def window(start_s: float, end_s: float, **change: object) -> Window:
         "phase_ns": phases(forward=end_s - start_s),
         "counts": {"optimizer_steps": 5, "tokens": 500},
         "num_iterations": 5,
-        "step_sum_ns": 5 * NS_PER_S,
-        "step_max_ns": 2 * NS_PER_S,
+        "iteration_sum_ns": 5 * NS_PER_S,
+        "iteration_max_ns": 2 * NS_PER_S,
         "kept": (),
     }
     return Window(**{**fields, **change})  # type: ignore[arg-type]
@@ -59,7 +59,9 @@ def test_windows_add_up() -> None:
         durations.add(NS_PER_S)
     period.add(window(0, 10), durations, {"loss": 2.0})
     period.add(
-        window(10, 20, step_max_ns=3 * NS_PER_S, counts={"tokens": 300}), Sketch(), {"loss": 1.5}
+        window(10, 20, iteration_max_ns=3 * NS_PER_S, counts={"tokens": 300}),
+        Sketch(),
+        {"loss": 1.5},
     )
     found = period.attributes()
     assert found["costlens.steps"] == 5
@@ -77,7 +79,9 @@ def test_what_is_not_known_is_not_said() -> None:
     """C108: a period without iterations, tokens or even duration has no rates and no durations."""
     period = Period(0, 0, 0)
     period.add(
-        window(0, 0, counts={}, num_iterations=0, step_sum_ns=0, step_max_ns=0), Sketch(), {}
+        window(0, 0, counts={}, num_iterations=0, iteration_sum_ns=0, iteration_max_ns=0),
+        Sketch(),
+        {},
     )
     assert period.attributes() == {}
 

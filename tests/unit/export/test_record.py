@@ -20,13 +20,13 @@ from costlens.errors import RecordError, StorageError
 from costlens.export.record import RecordExporter, make_window_part, read_run
 from costlens.storage.run_folder import MAX_RECORD_BYTES, RunFolder
 from costlens.storage.store import Store
-from tests.unit.account.build import START, make_record, make_steps
+from tests.unit.account.build import START, make_iteration_time, make_record
 
 WINDOW_NS = 10 * NS_PER_S
 NAMES_OF_QUALITY = [f"val_loss/dataset_{number}" for number in range(16)]
 
 
-STEPS = make_steps(*(1.01**n / 1000 for n in range(1000)))
+ITERATION_TIME = make_iteration_time(*(1.01**n / 1000 for n in range(1000)))
 
 
 def _snapshot(index: int, *, is_last: bool = False) -> Snapshot:
@@ -40,8 +40,8 @@ def _snapshot(index: int, *, is_last: bool = False) -> Snapshot:
         phase_ns=(WINDOW_NS // NUM_PHASES,) * NUM_PHASES,
         counts=dict.fromkeys(counts, 1_234_567),
         num_iterations=100,
-        step_sum_ns=9 * NS_PER_S,
-        step_max_ns=NS_PER_S // 7,
+        iteration_sum_ns=9 * NS_PER_S,
+        iteration_max_ns=NS_PER_S // 7,
         kept=(),
     )
     seen = {name: Summary(last=2.345678 / 3, num_values=100) for name in NAMES_OF_QUALITY}
@@ -50,7 +50,7 @@ def _snapshot(index: int, *, is_last: bool = False) -> Snapshot:
         rank=3,
         time_s=dict.fromkeys(NAMES, elapsed_s / NUM_PHASES),
         outcome="completed" if is_last else "running",
-        steps=STEPS,
+        iteration_time=ITERATION_TIME,
     )
     return Snapshot(
         record=record,
@@ -230,7 +230,7 @@ def test_a_window_keeps_its_place_in_wall_time(index: int) -> None:
     part = make_window_part(_snapshot(index))
     assert part.start_time == pytest.approx(START + 10 * index, abs=1e-3)
     assert part.end_time - part.start_time == pytest.approx(10.0, abs=1e-3)
-    assert part.step_mean_s == 0.09
+    assert part.iteration_mean_s == 0.09
     assert sum(part.phase_ns.values()) == WINDOW_NS // NUM_PHASES * NUM_PHASES
 
 
