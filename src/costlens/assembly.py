@@ -17,7 +17,7 @@ from costlens.attempt import Parts
 from costlens.config import Config
 from costlens.core.clock import NS_PER_S, Clock
 from costlens.core.guard import faults
-from costlens.core.log import context, context_sources, log
+from costlens.core.log import RunContext
 from costlens.core.pipeline import Pipeline
 from costlens.core.quality import Observation
 from costlens.core.records import (
@@ -77,16 +77,10 @@ class Session:
         self._given = exporters
         self._alarms: list[Observation] = []
         self._refusal: StorageError | None = None
+        self._is_stuck = False
         self._cpu_before_ns = 0
         self._store = Store(config.run_dir)
-        self._record = RecordExporter(self._find_folder, clock)
-        self._telemetry_of_run = Telemetry(
-            config,
-            clock,
-            parts.state.run.costlens_version,
-            lambda: self.identity,
-            parts.state.rank.rank,
-        )
+        self._telemetry_of_run: Telemetry | None = None
         rank, run = parts.state.rank, parts.state.run
         self.proposed_run_id = propose_run_id(
             run_id=config.run_id,
@@ -97,13 +91,9 @@ class Session:
             wall_ns=parts.state.anchor.wall_ns,
         )
         parts.state.run = run.model_copy(update={"id": self.proposed_run_id})
-        context.update(
-            run_id=self.proposed_run_id,
-            rank=rank.rank,
-            host_name=rank.host_name,
-            job_id=rank.job_id,
-        )
-        context_sources["step"] = lambda: parts.recorder.counters.iterations
+        self.context = self._make_context()
+        parts.state.log = self.context.log
+        self._record = RecordExporter(self._find_folder, clock, self.context.log)
         self._builder = SnapshotBuilder(
             parts.state,
             parts.timeline,
@@ -136,6 +126,7 @@ class Session:
         Exporters are imported and constructed here: the first export inside the loop once held a
         step up for 200 ms.
         """
+        self.context.open()
         self.exporters = self._make_exporters() if self._given is None else list(self._given)
         pipeline = Pipeline(
             self.parts.recorder,
@@ -161,23 +152,31 @@ class Session:
         """Write the last record and flush what time allows; return whether the pipeline ended."""
         pipeline = self.end.pipeline
         if pipeline is None:
+            self.context.close()
             return True
         # A signal may arrive meanwhile: its handler waits for the same pipeline.
         is_done = pipeline.stop(self._end_timeout_s)
         self.end.pipeline = None
         self.end.disarm()
         self._cpu_before_ns += pipeline.cpu_ns
+        self._is_stuck = not is_done
         if not is_done:
-            log.warning(
+            self.context.log.warning(
                 "costlens.close.timeout",
                 message="the run folder or a back-end did not answer in time; the last record may"
                 " be missing",
             )
+            if self.snapshot is None:  # stuck before the first look, which consumes nothing
+                self.snapshot = self._builder.build(self._clock(), opens=True)
+        self.context.close()
         return is_done
 
     def print_summary(self) -> None:
-        """Print the merged report on standard error; calling thread, reads the run folder."""
-        if self.identity is not None:
+        """Print the merged report on standard error; calling thread, reads the run folder.
+
+        Not where the run folder has just kept the end waiting: it would wait again, without limit.
+        """
+        if self.identity is not None and not self._is_stuck:
             console = Console(stderr=True)
             render(read_run(self.identity.folder, time.time(), witness_end), console)
 
@@ -185,11 +184,37 @@ class Session:
         """Forget the pipeline: its thread did not survive the fork."""
         self.end.pipeline = None
         self.exporters = []
+        self.context.close()
 
-    # Pipeline thread from here on.
+    def _make_context(self) -> RunContext:
+        state, recorder, totals = self.parts.state, self.parts.recorder, self.parts.totals
+        context = RunContext()
+        context.fields.update(
+            run_id=self.proposed_run_id,
+            rank=state.rank.rank,
+            host_name=state.rank.host_name,
+            job_id=state.rank.job_id,
+        )
+
+        def step() -> int:
+            if state.end_step is not None:
+                return state.end_step
+            late = totals.late_counts.get("optimizer_steps", 0)
+            return (state.start_step or 0) + recorder.counters.optimizer_steps + late
+
+        context.sources["step"] = step
+        context.sources["iteration"] = lambda: recorder.counters.iterations
+        return context
 
     def _make_exporters(self) -> list[Exporter]:
+        # Not before the context is open: what is wrong with the settings is said of this run.
+        if self._telemetry_of_run is None:
+            self._telemetry_of_run = Telemetry(
+                self.config, self._clock, self.parts.state, lambda: self.identity, self.context
+            )
         return [self._record, *self._telemetry_of_run.open()]
+
+    # Pipeline thread from here on.
 
     def _find_folder(self) -> RunFolder | None:
         if self.identity is None and self._refusal is not None:
@@ -236,7 +261,7 @@ class Session:
         state.run = state.run.model_copy(update={"id": self.identity.run_id})
         state.number = self.identity.attempt
         state.launch_key = self.identity.launch_key
-        context.update(run_id=self.identity.run_id, attempt=self.identity.attempt)
+        self.context.fields.update(run_id=self.identity.run_id, attempt=self.identity.attempt)
 
     def _describe_process(self) -> Claimant:
         rank, age_ns = self.parts.state.rank, process_age_ns()
@@ -298,16 +323,17 @@ class Session:
 
     def _tell(self, snapshot: Snapshot) -> None:
         for seen in snapshot.alarms:
-            log.error(
+            self.context.log.error(
                 "costlens.nonfinite",
                 metric=seen.name,
                 value=str(seen.value),
-                step=seen.iteration,
-                message="training produced a value that is not a number",
+                iteration=seen.iteration,
+                message=f"{seen.name} of iteration {seen.iteration} is not a finite number",
             )
         words, outcome = snapshot.record.last_words, snapshot.record.attempt.outcome
         if words is not None and outcome is not Outcome.INTERRUPTED:
-            tell = log.error if outcome is Outcome.FAILED else log.warning
+            own = self.context.log
+            tell = own.error if outcome is Outcome.FAILED else own.warning
             tell(
                 "costlens.run.failed",
                 outcome=outcome.value,

@@ -20,15 +20,15 @@ from costlens.attempt import Drives, Parts, build_parts
 from costlens.config import Config, resolve_config
 from costlens.core import lifetime
 from costlens.core.clock import Clock
+from costlens.core.code_locations import locate_error
 from costlens.core.exits import exit_code_of
 from costlens.core.guard import faults, is_inert_process
-from costlens.core.log import configure_log, log
+from costlens.core.log import configure_log
 from costlens.core.phases import NAMES, Phase
 from costlens.core.records import Outcome, RankRecord
 from costlens.core.scopes import INERT_SCOPE, InertScope, IterationScope, PhaseScope
 from costlens.core.snapshot import Exporter, Snapshot
 from costlens.errors import ConfigError
-from costlens.observe.code_locations import locate_error
 from costlens.observe.loader import WatchedLoader, watch_batches
 from costlens.observe.placement import detect_placement
 from costlens.observe.placement.place import Placement
@@ -120,9 +120,11 @@ class Run:
             framework=self._framework,
             drives=Drives(device=device, num_gpus=num_gpus, has_events=has_device),
         )
-        self._iteration = IterationScope(self._parts.recorder, self._parts.values)
         self._session = Session(
             self.config, self._parts, self.clock, launch_key, self._given_exporters
+        )
+        self._iteration = IterationScope(
+            self._parts.recorder, self._parts.values, self._parts.state.log
         )
 
     def finish(
@@ -382,7 +384,7 @@ def start(
         if isinstance(open_run, Run) and open_run.is_started_here:
             if open_run.config.name == resolved.name:
                 return open_run
-            log.info(
+            open_run.parts.state.log.info(
                 "costlens.run.replaced",
                 message=f"run {open_run.config.name!r} ends: another was started",
             )

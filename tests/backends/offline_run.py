@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from costlens.config import Config
-from costlens.core.log import log
+from costlens.core.log import RunContext
 from costlens.core.snapshot import Exporter
 from costlens.export.otel_endpoint import build_exporters, read_settings
 from costlens.export.otel_file import TelemetryWorkers
@@ -51,11 +51,16 @@ class OfflineRun:
         self.workers = TelemetryWorkers(build_exporters(read_settings()), self.writer)
         self.workers.start()
         traces = TracesExporter(Config(), OwnSpans(self.workers))
+        self._context = RunContext()
         self._exporters: tuple[Exporter, ...] = (
             RecordExporter(lambda: self.folder),
             traces,
             MetricsExporter(self.workers, take_exemplars=traces.take_exemplars),
-            LogsExporter(self.workers, wall_clock=lambda: run.state.anchor.to_wall_ns(run.now_ns)),
+            LogsExporter(
+                self.workers,
+                self._context,
+                wall_clock=lambda: run.state.anchor.to_wall_ns(run.now_ns),
+            ),
         )
         first = run.look(opens=True)
         for exporter in self._exporters:
@@ -66,7 +71,7 @@ class OfflineRun:
         for number in range(num):
             self.run.steps(10)
             self.run.log(loss=float(number))
-            log.warning("costlens.test", number=number, message="a window")
+            self._context.log.warning("costlens.test", number=number, message="a window")
             snapshot = self.run.look()
             for exporter in self._exporters:
                 exporter.export(snapshot)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from costlens.core import log as core_log
+from costlens.core.log import RunContext
 from costlens.export.otel_endpoint import build_exporters, read_settings
 from costlens.export.otel_logs import LogsExporter
 from costlens.export.otel_worker import ExportWorkers
@@ -21,21 +22,23 @@ Build = Callable[[], tuple[LogsExporter, ExportWorkers]]
 @pytest.fixture
 def build(monkeypatch: pytest.MonkeyPatch) -> Iterator[Build]:
     """Return `build()`: an exporter of log events with the workers the environment asks for."""
-    monkeypatch.setattr(core_log, "context", {"run_id": "run-a", "rank": 0})
-    monkeypatch.setattr(core_log, "context_sources", {})
     monkeypatch.setitem(core_log._state, "level", 20)
+    context = RunContext()
+    context.fields.update(run_id="run-a", rank=0)
+    context.open()
     built: list[tuple[LogsExporter, ExportWorkers]] = []
 
     def make() -> tuple[LogsExporter, ExportWorkers]:
         workers = ExportWorkers(build_exporters(read_settings()))
         workers.start()
-        built.append((LogsExporter(workers), workers))
+        built.append((LogsExporter(workers, context), workers))
         return built[-1]
 
     yield make
     for exporter, workers in built:
         exporter.finish(0)
         workers.close(0.0)
+    context.close()
 
 
 def test_an_event_arrives(

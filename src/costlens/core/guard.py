@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import ParamSpec, TypeVar
 
 from costlens.config import is_under_test
+from costlens.core.code_locations import locate_error
 
 __all__ = ["Faults", "faults", "is_inert_process", "pid_guard"]
 
@@ -83,11 +84,14 @@ class Faults:
         # core/log.py contains what its listeners raise, and so needs this module first.
         from costlens.core.log import log
 
+        # What an error says may be data: a user's own functions are called here, too. Its type and
+        # where it came from are told to all, its text to who debugs on standard error.
         try:
             log.warning(
                 "costlens.fault",
                 place=place,
                 error_type=type(error).__name__,
+                stack=locate_error(error),
                 message="a fault inside costlens was contained; training goes on unharmed",
                 exc_info=error,
             )

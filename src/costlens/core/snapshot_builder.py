@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from costlens.core.clock import NS_PER_S, Anchor
+from costlens.core.log import Logger, log
 from costlens.core.phases import NAMES, NUM_PHASES
 from costlens.core.quality import Observation, Quality, QualityBook, Summary
 from costlens.core.recorder import UNKNOWN, Recorder
@@ -52,7 +53,7 @@ _COUNTS = (
 class AttemptState:
     """What the doorway and run.py know about the attempt; read at each heartbeat.
 
-    Times are monotonic nanoseconds.
+    Times are monotonic nanoseconds; ``log`` is the log of the run.
     """
 
     run: RunPart
@@ -79,6 +80,7 @@ class AttemptState:
     stall: StallPart | None = None
     oom: OomPart | None = None
     last_words: LastWordsPart | None = None
+    log: Logger = log
 
     def reopen(self) -> None:
         """Forget how the attempt ended: it goes on."""
@@ -124,6 +126,7 @@ class SnapshotBuilder:
         self._window_start_ns = timeline.start_ns
         self._window_phase_ns: tuple[int, ...] = (0,) * NUM_PHASES
         self._window_counts: dict[str, int] = {}
+        self._window_trained: tuple[dict[str, int], int] = ({}, 0)
 
     @property
     def num_windows(self) -> int:
@@ -198,7 +201,7 @@ class SnapshotBuilder:
             total_ns=end_ns - self.timeline.start_ns,
             startup=self._startup(),
             iteration_time=self._iteration_time(),
-            rates=self._rates(*totals.session()),
+            rates=self._rates(*totals.count_trained()),
             price=state.price,
             price_unknown=state.price_unknown,
             quality={name: self._quality_part(seen) for name, seen in quality.attempt.items()},
@@ -226,6 +229,7 @@ class SnapshotBuilder:
             iteration_sum_ns=sum_ns,
             iteration_max_ns=max_ns,
             kept=() if opens else self.totals.take_kept(),
+            rates=RatesPart() if opens else self._take_window_rates(),
         )
         if not opens:
             self._window_index += 1
@@ -233,6 +237,12 @@ class SnapshotBuilder:
             self._window_phase_ns = booked_ns
             self._window_counts = counts
         return window
+
+    def _take_window_rates(self) -> RatesPart:
+        before, before_ns = self._window_trained
+        self._window_trained = counts, sum_ns = self.totals.count_trained()
+        added = {name: now - before.get(name, 0) for name, now in counts.items()}
+        return self._rates(added, sum_ns - before_ns)
 
     def _attempt(self, end_ns: int) -> AttemptPart:
         state, wall = self.state, self.state.anchor

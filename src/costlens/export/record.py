@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from costlens.account.ledger import merge, parse_records
 from costlens.core.clock import NS_PER_S, Clock
-from costlens.core.log import log
+from costlens.core.log import Logger, log
 from costlens.core.phases import NAMES
 from costlens.core.records import LastWordsPart, Outcome, RankRecord, WindowPart
 from costlens.core.run_record import RunRecord
@@ -43,6 +43,7 @@ def make_window_part(snapshot: Snapshot) -> WindowPart:
         num_iterations=window.num_iterations,
         iteration_mean_s=None if mean_ns is None else mean_ns / NS_PER_S,
         iteration_max_s=window.iteration_max_ns / NS_PER_S if window.num_iterations else None,
+        rates=window.rates,
         quality={
             name: seen.last
             for name, seen in snapshot.quality.window.items()
@@ -61,17 +62,22 @@ class RecordExporter:
     Args:
         find_folder: Returns the run's folder, or None while its identity is not settled.
         clock: Monotonic nanoseconds, the clock of the deadline in ``finish``.
+        logger: The log of the run.
     """
 
     name = "record"
 
     def __init__(
-        self, find_folder: Callable[[], RunFolder | None], clock: Clock = time.perf_counter_ns
+        self,
+        find_folder: Callable[[], RunFolder | None],
+        clock: Clock = time.perf_counter_ns,
+        logger: Logger = log,
     ) -> None:
         self.num_failures = 0
         self.num_segments = 0
         self._find_folder = find_folder
         self._clock = clock
+        self._logger = logger
         self._newest: deque[WindowPart] = deque(maxlen=WINDOWS_PER_SEGMENT)
         self._pending: deque[bytes] = deque()
         self._next_segment = 0
@@ -110,7 +116,7 @@ class RecordExporter:
         )
         self._unwritten = None if is_closed and is_written else snapshot
         if self._is_failing and self._unwritten is None:
-            log.info("costlens.record.recovered", message="the record is written again")
+            self._logger.info("costlens.record.recovered", message="the record is written again")
             self._is_failing = False
 
     def _try(self, write: Callable[[RunFolder], None]) -> bool:
@@ -155,7 +161,7 @@ class RecordExporter:
     def _note_failure(self, error: OSError) -> None:
         self.num_failures += 1
         if not self._is_failing:
-            log.warning(
+            self._logger.warning(
                 "costlens.record.failed",
                 error_type=type(error).__name__,
                 message=f"{error}; training goes on, the next heartbeat tries again",

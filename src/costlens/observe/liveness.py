@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from costlens.core import stall
 from costlens.core.clock import NS_PER_S, Clock
-from costlens.core.log import log
+from costlens.core.code_locations import locate_thread
 from costlens.core.phases import NAMES
 from costlens.core.recorder import Recorder
 from costlens.core.records import Outcome, StallPart
 from costlens.core.snapshot_builder import AttemptState
 from costlens.core.stall import Stall, StallWatch
 from costlens.core.window import Totals
-from costlens.observe.code_locations import locate_thread
 
 __all__ = ["Liveness"]
 
@@ -71,7 +70,7 @@ class Liveness:
             limit_s=found.limit_ns / NS_PER_S,
             stack=stack[:_NUM_RECORDED],
         )
-        log.warning(
+        self._state.log.warning(
             "costlens.stalled",
             phase=phase,
             age_s=round(age_s, 3),
@@ -82,7 +81,7 @@ class Liveness:
 
     def _tell_over(self, over: Stall) -> None:
         phase, age_s = NAMES[over.phase], over.age_ns / NS_PER_S
-        log.info(
+        self._state.log.info(
             "costlens.recovered",
             phase=phase,
             age_s=round(age_s, 3),

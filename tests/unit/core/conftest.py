@@ -12,17 +12,13 @@ from costlens.core.guard import Faults
 
 @pytest.fixture(autouse=True)
 def _own_log(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Give each test a log without the settings, context and taps that other tests left."""
+    """Give each test a log without the settings, runs and taps that other tests left."""
     monkeypatch.setattr(log, "_state", {"level": 20, "format": "auto"})
-    context, sources, taps = log.context.copy(), log.context_sources.copy(), log.taps.copy()
-    for live in (log.context, log.context_sources, log.taps):
-        live.clear()
+    taps, live = log.taps.copy(), log._open.copy()
+    log.taps.clear()
+    log._open.clear()
     yield
-    for live in (log.context, log.context_sources):
-        live.clear()
-    log.context.update(context)
-    log.context_sources.update(sources)
-    log.taps[:] = taps
+    log.taps[:], log._open[:] = taps, live
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import types
 import pytest
 
 from costlens.core.guard import Faults, is_inert_process, pid_guard
+from costlens.core.log import taps
 
 
 def events(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
@@ -64,7 +65,27 @@ def test_a_fault_is_logged_once_per_cause(
         ("elsewhere", "OSError"),
     ]
     assert {line["event"] for line in lines} == {"costlens.fault"}
-    assert "OSError: no" in str(lines[0]["exception"])
+
+
+def test_a_fault_is_told_by_type_and_place_not_by_its_text(
+    contained: Faults, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What an error says may be a user's data: it reaches neither the line nor a tap.
+
+    Where it was raised does, innermost first.
+    """
+    seen: list[object] = []
+    taps.append(seen.append)
+    contained.call("somewhere", fail, "patient 4711")
+    (line,) = events(capsys)
+    assert line["error_type"] == "OSError"
+    stack = line["stack"]
+    assert isinstance(stack, list)
+    assert stack[0].startswith("core/test_guard.py:")
+    assert stack[0].endswith(" fail")
+    assert "4711" not in f"{line} {seen}"
+    assert "exception" not in line
+    assert len(seen) == 1
 
 
 def test_causes_that_keep_changing_do_not_flood_the_log(

@@ -13,7 +13,7 @@ import pytest
 import structlog
 
 from costlens.core.guard import Faults
-from costlens.core.log import configure_log, context, context_sources, log, taps
+from costlens.core.log import RunContext, configure_log, log, taps
 
 
 class Terminal(io.StringIO):
@@ -31,10 +31,19 @@ def read(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in captured.err.splitlines()]
 
 
+def opened(**fields: object) -> RunContext:
+    """Return an open run in the log."""
+    context = RunContext()
+    context.fields.update(fields)
+    context.open()
+    return context
+
+
 def test_an_event_is_one_json_line_with_its_context(capsys: pytest.CaptureFixture[str]) -> None:
     """Fields, run, rank and step stand in the line; what is not known does not."""
-    context.update(run_id="r-1", rank=3, job_id=None)
-    context_sources["step"] = lambda: 12
+    context = opened(run_id="r-1", rank=3, job_id=None)
+    context.sources["step"] = lambda: 12
+    context.sources["trace_id"] = lambda: None
     log.info("costlens.run.start", world_size=8, message="zwei\nZeilen")
     (line,) = read(capsys)
     assert line.pop("timestamp").endswith("Z")
@@ -50,10 +59,10 @@ def test_an_event_is_one_json_line_with_its_context(capsys: pytest.CaptureFixtur
 
 
 def test_a_field_of_the_event_wins_over_the_context(capsys: pytest.CaptureFixture[str]) -> None:
-    """An event about step 4 says step 4, whatever the run is at by now."""
-    context_sources["step"] = lambda: 12
-    log.error("costlens.nonfinite", step=4)
-    assert read(capsys)[0]["step"] == 4
+    """An event about iteration 4 says so, whatever the run is at by now."""
+    opened().sources["iteration"] = lambda: 12
+    log.error("costlens.nonfinite", iteration=4)
+    assert read(capsys)[0]["iteration"] == 4
 
 
 @pytest.mark.parametrize(
@@ -101,7 +110,7 @@ def test_the_application_may_configure_structlog_as_it_likes(
 
 def test_people_get_a_short_line_and_machines_json(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a terminal the context that never changes is left out; `json` there is JSON."""
-    context.update(run_id="r-1", rank=3)
+    opened(run_id="r-1", rank=3)
     for log_format, is_json in (("auto", False), ("console", False), ("json", True)):
         terminal = Terminal()
         monkeypatch.setattr(sys, "stderr", terminal)
@@ -128,7 +137,7 @@ def test_a_traceback_shows_no_local_variables(
     log_format: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Local variables may be secrets; the lines of the traceback are not."""
-    configure_log("info", log_format)
+    configure_log("debug", log_format)
 
     def connect(token: str) -> None:
         raise OSError("refused")
@@ -142,9 +151,63 @@ def test_a_traceback_shows_no_local_variables(
     assert "s3cret" not in text
 
 
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_the_text_of_an_exception_is_for_who_debugs(
+    log_format: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It may hold data: it is written at the level debug only, and no tap ever gets it."""
+    seen: list[MutableMapping[str, Any]] = []
+    taps.append(seen.append)
+    for level, is_written in (("info", False), ("debug", True)):
+        configure_log(level, log_format)
+        log.warning("costlens.event", exc_info=ValueError("row 7 of the data"))
+        assert ("row 7 of the data" in capsys.readouterr().err) is is_written
+    assert [event["event"] for event in seen] == ["costlens.event"] * 2
+    assert "row 7" not in str(seen)
+    assert not any("exc_info" in event for event in seen)
+
+
+def test_people_get_a_stack_as_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    """A list of code locations is readable on a terminal and a list in JSON."""
+    stack = ["app/train.py:7 count", "app/train.py:9 main"]
+    configure_log("info", "console")
+    log.warning("costlens.event", stack=stack)
+    assert "\n".join(stack) in capsys.readouterr().err
+    configure_log("info", "json")
+    log.warning("costlens.event", stack=stack)
+    assert read(capsys)[0]["stack"] == stack
+
+
+def test_a_line_names_the_run_that_wrote_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """C126: two open runs keep their own ids; what is nobody's names neither of them.
+
+    With one run open it can only be about that one, and with none about no run.
+    """
+    first, second = opened(run_id="r-1"), opened(run_id="r-2")
+    for each in (first.log, second.log, log):
+        each.info("costlens.event")
+    second.close()
+    log.info("costlens.event")
+    first.close()
+    log.info("costlens.event")
+    assert [line.get("run_id") for line in read(capsys)] == ["r-1", "r-2", None, "r-1", None]
+
+
+def test_the_taps_of_a_run_see_that_run_alone() -> None:
+    """A tap of a run gets its events and nobody's; a tap of the log gets all."""
+    first, second = opened(run_id="r-1"), opened(run_id="r-2")
+    seen: list[list[object]] = [[], [], []]
+    for listeners, kept in zip((first.taps, second.taps, taps), seen, strict=True):
+        listeners.append(lambda event, kept=kept: kept.append(event["event"]))  # type: ignore[misc]
+    first.log.info("first")
+    second.log.info("second")
+    log.info("nobody")
+    assert seen == [["first", "nobody"], ["second", "nobody"], ["first", "second", "nobody"]]
+
+
 def test_a_tap_gets_a_copy_of_every_event(capsys: pytest.CaptureFixture[str]) -> None:
     """A tap may keep what it gets, and change it, without changing the line or other taps."""
-    context["run_id"] = "r-1"
+    opened(run_id="r-1")
     kept: list[MutableMapping[str, Any]] = []
     taps.extend([lambda event: event.clear(), kept.append])
     configure_log("info", "console")
@@ -163,7 +226,7 @@ def test_a_tap_or_source_that_fails_harms_nobody(
         raise RuntimeError
 
     taps.append(fail)
-    context_sources["step"] = fail
+    opened().sources["step"] = fail
     for _ in range(3):
         log.info("costlens.event")
     names = [line["event"] for line in read(capsys)]

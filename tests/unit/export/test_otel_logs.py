@@ -12,6 +12,7 @@ from opentelemetry.sdk._logs import ReadableLogRecord
 from opentelemetry.sdk.trace import TracerProvider
 
 from costlens.core import log as core_log
+from costlens.core.log import RunContext
 from costlens.export.otel_logs import LogsExporter
 from tests.unit.export.rehearsal import WALL_NS, Outbox, Rehearsal
 
@@ -22,7 +23,9 @@ class Logs:
     def __init__(self) -> None:
         self.run = Rehearsal()
         self.outbox = Outbox()
-        self.exporter = LogsExporter(self.outbox, wall_clock=lambda: WALL_NS)  # type: ignore[arg-type]
+        self.context = RunContext()
+        self.log = self.context.log
+        self.exporter = LogsExporter(self.outbox, self.context, wall_clock=lambda: WALL_NS)  # type: ignore[arg-type]
 
     def export(self) -> list[ReadableLogRecord]:
         """Export a window and return its records."""
@@ -40,8 +43,6 @@ class Logs:
 @pytest.fixture
 def logs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Logs]:
     """Return an exporter that listens, and make it stop afterwards."""
-    monkeypatch.setattr(core_log, "context", {})
-    monkeypatch.setattr(core_log, "context_sources", {})
     monkeypatch.setitem(core_log._state, "level", 20)
     logs = Logs()
     yield logs
@@ -53,8 +54,9 @@ def test_an_event_becomes_a_record(logs: Logs, capsys: pytest.CaptureFixture[str
 
     Name, level, message, context and fields stand under OpenTelemetry's names.
     """
-    core_log.context.update(run_id="run-a", rank=3, attempt=2, host_name="node-3")
-    core_log.log.error("costlens.nonfinite", metric="loss", step=7, message="not a number")
+    logs.context.fields.update(run_id="run-a", rank=3, attempt=2, host_name="node-3")
+    logs.context.sources["step"] = lambda: 7
+    logs.log.error("costlens.nonfinite", metric="loss", iteration=28, message="not a number")
     (found,) = logs.export()
     record = found.log_record
     assert record.event_name == "costlens.nonfinite"
@@ -66,6 +68,7 @@ def test_an_event_becomes_a_record(logs: Logs, capsys: pytest.CaptureFixture[str
         "costlens.rank": 3,
         "costlens.attempt": 2,
         "costlens.step": 7,
+        "costlens.iteration": 28,
         "costlens.metric": "loss",
         "host.name": "node-3",
     }
@@ -119,11 +122,13 @@ def test_only_plain_values_are_kept(logs: Logs) -> None:
             "exc_info": error,
             "place": "pipeline.drain",
             "error_type": "ValueError",
+            "stack": ["app/train.py:7 count", "app/train.py:9 main"],
         }
     )
     (found,) = logs.export()
     assert dict(found.log_record.attributes or {}) == {
         "costlens.place": "pipeline.drain",
+        "costlens.stack": ("app/train.py:7 count", "app/train.py:9 main"),
         "error.type": "ValueError",
     }
 
@@ -166,14 +171,43 @@ def test_events_before_the_start_are_kept_and_after_the_end_are_not(logs: Logs) 
 
     After it finished nothing is, until it starts again.
     """
-    core_log.log.warning("costlens.early")
+    logs.log.warning("costlens.early")
     logs.exporter.start(logs.run.look(opens=True))
     (signal, batch, _) = logs.outbox.batches[0]
     found: Any = batch
     assert (signal, found[0].log_record.event_name) == ("logs", "costlens.early")
     logs.exporter.finish(0)
-    core_log.log.warning("costlens.late")
+    logs.log.warning("costlens.late")
     assert logs.export() == []
     logs.exporter.start(logs.run.look(opens=True))
-    core_log.log.warning("costlens.again")
+    logs.log.warning("costlens.again")
     assert [found.log_record.event_name for found in logs.export()] == ["costlens.again"]
+
+
+def test_an_exporter_takes_the_events_of_its_own_run_and_those_that_are_nobodys(logs: Logs) -> None:
+    """C126.
+
+    With two runs in a process, a run's logs hold nothing of the other's. What cannot be told, such
+    as a contained fault, is in both, and names neither.
+    """
+    other = Logs()
+    for each, run_id in ((logs, "run-a"), (other, "run-b")):
+        each.context.fields["run_id"] = run_id
+        each.context.open()
+    try:
+        logs.log.warning("costlens.mine")
+        other.log.warning("costlens.theirs")
+        core_log.log.warning("costlens.nobodys")
+    finally:
+        for each in (logs, other):
+            each.context.close()
+    for each, own in ((logs, ("costlens.mine", "run-a")), (other, ("costlens.theirs", "run-b"))):
+        found = [
+            (
+                record.log_record.event_name,
+                (record.log_record.attributes or {}).get("costlens.run.id"),
+            )
+            for record in each.export()
+        ]
+        assert found == [own, ("costlens.nobodys", None)]
+    other.exporter.finish(0)

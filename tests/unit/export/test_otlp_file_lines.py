@@ -11,7 +11,7 @@ from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metr
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 
 from costlens.config import Config
-from costlens.core.log import log
+from costlens.core.log import RunContext
 from costlens.export.otel_lines import decode_line, encode_line
 from costlens.export.otel_logs import LogsExporter
 from costlens.export.otel_metrics import MetricsExporter
@@ -25,17 +25,17 @@ ENCODERS = {"traces": encode_spans, "metrics": encode_metrics, "logs": encode_lo
 @pytest.fixture(scope="module", name="batches")
 def _batches() -> list[tuple[str, Any]]:
     """Return batches of all signals, of a run about which everything is known."""
-    outbox, run = Outbox(), complete()
+    outbox, run, context = Outbox(), complete(), RunContext()
     traces = TracesExporter(Config(), OwnSpans(outbox))  # type: ignore[arg-type]
     exporters = (
         traces,
         MetricsExporter(outbox, take_exemplars=traces.take_exemplars),  # type: ignore[arg-type]
-        LogsExporter(outbox),  # type: ignore[arg-type]
+        LogsExporter(outbox, context),  # type: ignore[arg-type]
     )
     first = run.look(opens=True)
     for exporter in exporters:
         exporter.start(first)
-    log.warning("costlens.test", message='a "quoted"\ntext: {"traceId":"AAAA"} ü ')
+    context.log.warning("costlens.test", message='a "quoted"\ntext: {"traceId":"AAAA"} ü ')
     for _ in range(7):
         run.steps(10)
         run.log(loss=float("nan"))

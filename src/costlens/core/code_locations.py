@@ -1,8 +1,8 @@
 """Where code stands: file, line and function of frames, and nothing of what they hold.
 
 Used for the stack of a training thread that does not move, and for the place an error came from.
-Neither local variables nor source lines are looked at (DESIGN law 8), and a path is cut down to
-what tells one module from another.
+Neither local variables nor source lines are looked at, for they may hold secrets, and a path is cut
+down to what tells one module from another.
 """
 
 from __future__ import annotations
