@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import math
+
 import pytest
 
 from costlens.core.guard import faults
@@ -247,14 +250,18 @@ def test_a_fast_dev_run_is_a_debug_run_of_its_own(pl, monkeypatch) -> None:
     assert real.progress.iterations == 10
 
 
-def test_two_callbacks_of_different_names_feed_two_runs(pl, written) -> None:
-    """C126: both count everything once, and the Trainer accepts both."""
+def test_two_callbacks_of_different_names_feed_two_runs(pl, written, capsys) -> None:
+    """C126: both count everything once, the Trainer accepts both, each has its own log."""
     first, second = CostLensCallback("first"), CostLensCallback("second")
     assert first.state_key != second.state_key
     trainer = make_trainer(pl, first, second, max_epochs=2)
     profiler = trainer.profiler
-    trainer.fit(make_module(pl), rows(5), rows(2))
+    module = make_module(pl, step=lambda loss, at: loss * math.nan if at == 3 else None)
+    trainer.fit(module, rows(5), rows(2))
     assert trainer.profiler is profiler
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines() if line[:1] == "{"]
+    told = [(line["run_id"], line["iteration"]) for line in lines if line["metric"] == "loss"]
+    assert sorted(told) == sorted([(first.run.id, 3), (second.run.id, 3)])
     for callback in (first, second):
         record = record_of(callback)
         assert (record.progress.iterations, record.progress.optimizer_steps) == (10, 10)
@@ -313,15 +320,26 @@ def unharmed(monkeypatch):
     return counted
 
 
-def test_a_count_that_fails_harms_nothing(pl, unharmed) -> None:
-    """A user's `tokens=` that raises is contained, counted and leaves the rest as it is."""
-    callback = CostLensCallback("failing", tokens=lambda batch: 1 / 0)
+def test_a_count_that_fails_harms_nothing(pl, unharmed, capsys) -> None:
+    """A user's `tokens=` that raises is contained, counted and leaves the rest as it is.
+
+    What it says may be data, and is not repeated.
+    """
+
+    def count(batch) -> int:
+        raise LookupError(f"patient 4711 in {batch}")
+
+    callback = CostLensCallback("failing", tokens=count)
     make_trainer(pl, callback, max_epochs=1).fit(make_module(pl), rows(5))
     record = callback.run.finish()
     assert (record.progress.iterations, record.progress.optimizer_steps) == (5, 5)
     assert record.progress.tokens is None
     assert record.quality["loss"].num_values == 5
     assert record.telemetry.faults == unharmed == {"lightning.batch": 5}
+    told = capsys.readouterr().err
+    assert "LookupError" in told
+    assert "test_cases_lifecycle.py" in told
+    assert "4711" not in told
 
 
 @pytest.mark.parametrize("broken", ["describe_debug", "iterate_evaluations", "is_stopped_early"])

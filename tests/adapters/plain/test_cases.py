@@ -189,7 +189,7 @@ def test_the_time_of_a_skipped_step_is_the_optimizers(rig):
 
 
 def test_nan_losses_are_counted_and_poison_nothing(rig, capsys):
-    """C073: losses 1, NaN, inf, 2: two bad values, one event with the first step, sums finite."""
+    """C073: losses 1, NaN, inf, 2: two bad values, one event with the first of them."""
     for loss in (1.0, math.nan, math.inf, 2.0):
         with rig.run.iteration(tokens=10) as iteration:
             rig.clock.advance(0.1)
@@ -201,7 +201,7 @@ def test_nan_losses_are_counted_and_poison_nothing(rig, capsys):
     assert record.progress.tokens == 40
     events = [line for line in capsys.readouterr().err.splitlines() if "costlens.nonfinite" in line]
     assert len(events) == 1
-    assert '"step": 1' in events[0]
+    assert '"iteration": 1' in events[0]
 
 
 def test_cuda_is_never_initialised_on_a_cpu(rig, monkeypatch):
