@@ -9,6 +9,7 @@ PYTEST_ARGS ?=
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 DEMO_READY := $(VENV)/.ready-demo
 TEST_READY := $(VENV)/.ready-test
+BENCH_READY := $(VENV)/.ready-bench
 
 .PHONY: demo test lint docs bench clean
 .DEFAULT_GOAL := demo
@@ -33,9 +34,11 @@ lint: $(TEST_READY)
 docs: $(TEST_READY)
 	$(BIN)/python docs/generate.py
 
-bench: $(TEST_READY)
+# BENCH_ARGS=--write-readme puts the tables into README.md. Run it on a machine that does nothing else.
+bench: $(BENCH_READY)
 	$(BIN)/python benchmarks/hot_path.py
-	$(BIN)/python -m benchmarks.planted_truth
+	$(BIN)/python -m benchmarks.overhead $(BENCH_ARGS)
+	$(BIN)/python -m benchmarks.planted_truth $(BENCH_ARGS)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
@@ -50,3 +53,7 @@ $(DEMO_READY): pyproject.toml constraints.txt | $(BIN)/python
 $(TEST_READY): pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) --editable '.[lightning,test]'
 	@touch $@ $(DEMO_READY)
+
+$(BENCH_READY): pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) --editable '.[lightning,test,bench]'
+	@touch $@ $(TEST_READY) $(DEMO_READY)

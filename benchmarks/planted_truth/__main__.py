@@ -1,4 +1,7 @@
-"""Runs every case and prints the table: ``python -m benchmarks.planted_truth [--quick]``."""
+"""Runs every case and prints the table: ``python -m benchmarks.planted_truth [--quick]``.
+
+``--write-readme`` puts it into README.md as well.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +14,35 @@ from itertools import product
 from benchmarks.planted_truth.case import Case
 from benchmarks.planted_truth.plants import PHASE_OF, PLACES
 from benchmarks.planted_truth.table import NS_PER_MS, find_problems, judge, run_case
+from benchmarks.readme import replace_block
+
+Worst = dict[tuple[str, str], tuple[float, int, float, float]]
 
 SPIN_NS = 20 * NS_PER_MS
 LOOPS = ("lightning", "manual", "plain")
 
 
+def make_table(worst: Worst) -> list[str]:
+    """Return the lines of the Markdown table: a row for each loop and place."""
+    table = [
+        "| loop | planted | phase | plants | planted ms | worst error ms | of what is allowed |",
+        "| --- | --- | --- | ---: | ---: | ---: | ---: |",
+    ]
+    for (loop, name), (share, num, truth_ms, error_ms) in worst.items():
+        phase = PHASE_OF.get(name, "its own each")
+        cells = (loop, name, phase, num, f"{truth_ms:.1f}", f"{error_ms:+.2f}", f"{share:.0%}")
+        table.append("| " + " | ".join(map(str, cells)) + " |")
+    return table
+
+
 def main() -> int:
     """Print one row a loop and place, over workers and accumulations; return 1 if one is false."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="all places together only")
-    quick = parser.parse_args().quick
-    plans = [PLACES] if quick else [*((place,) for place in PLACES), PLACES]
-    worst: dict[tuple[str, str], tuple[float, int, float, float]] = {}
+    parser.add_argument("--write-readme", action="store_true", help="replace the README's table")
+    options = parser.parse_args()
+    plans = [PLACES] if options.quick else [*((place,) for place in PLACES), PLACES]
+    worst: Worst = {}
     num_false = 0
     for loop, num_workers, accumulation in product(LOOPS, (0, 2), (1, 4)):
         case = Case(loop, num_workers, accumulation)
@@ -43,12 +63,10 @@ def main() -> int:
                 )
                 worst[loop, name] = max(worst.get((loop, name), row), row)
             print(f"{case}: {name} done", file=sys.stderr)
-    print("| loop | planted | phase | plants | planted ms | worst error ms | of what is allowed |")
-    print("| --- | --- | --- | ---: | ---: | ---: | ---: |")
-    for (loop, name), (share, num, truth_ms, error_ms) in worst.items():
-        phase = PHASE_OF.get(name, "its own each")
-        cells = (loop, name, phase, num, f"{truth_ms:.1f}", f"{error_ms:+.2f}", f"{share:.0%}")
-        print("| " + " | ".join(map(str, cells)) + " |")
+    table = make_table(worst)
+    print("\n".join(table))
+    if options.write_readme and num_false == 0:
+        replace_block("planted", table)
     return 1 if num_false else 0
 
 

@@ -1,0 +1,1 @@
+"""What watching costs beside what others cost: ``python -m benchmarks.overhead``."""

@@ -1,0 +1,71 @@
+"""Figures of the comparison and how they are printed."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Added:
+    """What a subject adds to a bare step.
+
+    Args:
+        median_us: Of the training thread's CPU, over cycles.
+        mad_us: Median absolute deviation of the cycles from it.
+    """
+
+    median_us: float
+    mad_us: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table.
+
+    Args:
+        name: Of the subject.
+        added: To the training thread; None if the subject could not be measured.
+        behind_us: CPU a step of its other threads and of its processes.
+        note: What to know about it.
+    """
+
+    name: str
+    added: Added | None
+    behind_us: tuple[float, float] | None = (0.0, 0.0)
+    note: str = ""
+
+
+def compare(costs_us: Sequence[float], bare_us: Sequence[float]) -> Added:
+    """Return what was added, from pairs of the same cycle."""
+    added = [cost - bare for cost, bare in zip(costs_us, bare_us, strict=True)]
+    median = statistics.median(added)
+    return Added(median, statistics.median(abs(one - median) for one in added))
+
+
+def _cell(us: float) -> str:
+    if us < 0.05:  # less than is seen behind a bare step
+        return "–"
+    return f"{us:.1f}" if us < 10 else f"{us:.0f}"
+
+
+def make_table(title: str, rows: Iterable[Row]) -> list[str]:
+    """Return the lines of a Markdown table.
+
+    Args:
+        title: Head of the first column.
+        rows: In the order of the table.
+    """
+    lines = [
+        f"| {title} | training thread | its threads | its processes | |",
+        "| --- | ---: | ---: | ---: | --- |",
+    ]
+    for row in rows:
+        cells = ["", "", ""]
+        if row.added is not None:
+            cells[0] = f"{row.added.median_us:+.1f} ± {row.added.mad_us:.1f}"
+            if row.behind_us is not None:
+                cells[1:] = [_cell(us) for us in row.behind_us]
+        lines.append("| " + " | ".join([row.name, *cells, row.note]).rstrip() + " |")
+    return lines

@@ -1,0 +1,43 @@
+"""The comparison of overheads runs and measures what it says."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.overhead.table import Row, compare, make_table
+
+
+def test_added_cost_is_paired_by_cycle() -> None:
+    """A machine that gets slower from cycle to cycle changes nothing; one odd cycle does not."""
+    bare = [100.0, 200.0, 300.0, 400.0, 500.0]
+    added = compare([110.0, 212.0, 308.0, 410.0, 900.0], bare)
+    assert (added.median_us, added.mad_us) == (10.0, 2.0)
+
+
+def test_what_was_not_measured_has_no_figure() -> None:
+    """A peer that is not installed has a row that says so, and no zeros."""
+    (_, _, row) = make_table("Lightning", [Row("peer", None, None, "not installed")])
+    assert row == "| peer |  |  |  | not installed |"
+
+
+@pytest.mark.slow
+def test_the_comparison_prints_its_tables() -> None:
+    """Every subject of costlens trains, is seen to have worked and gets its figures."""
+    options = ("--cycles", "2", "--stretch-s", "0.5", "--only", "costlens,ring")
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.overhead", *options],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    rows = re.findall(r"^\| (.+?) \| [+-]\d+\.\d ± \d+\.\d \|", done.stdout, flags=re.MULTILINE)
+    watched = ["batches + iteration", "hooks", "all"]
+    assert rows == ["ring floor", "**costlens**", "**costlens**, OTLP", *watched]
