@@ -63,9 +63,9 @@ def merge(
 ) -> RunRecord:
     """Return the merged record of a run.
 
-    Sums run over ranks and attempts; rates, step durations and start-up are those of the newest
-    attempt. Durations are what each rank measured on its own clock, so they never go back or mix
-    hosts.
+    Sums run over ranks and attempts; rates, durations of iterations and start-up are those of the
+    newest attempt. Durations are what each rank measured on its own clock, so they never go back or
+    mix hosts.
 
     Args:
         records: Records of one run in any order, at least one.

@@ -23,21 +23,25 @@ _RATES = {
 }
 
 
-def compute_rates(counts: Mapping[str, int], step_time_ns: int) -> RatesPart:
+def compute_rates(counts: Mapping[str, int], iteration_time_ns: int) -> RatesPart:
     """Return counts per second of iteration time; absent where either is unknown or nothing.
 
-    The same function serves a window and a session, so the two agree wherever the speed is steady.
+    The same function serves a window and an attempt, so the two agree wherever the speed is steady.
 
     Args:
-        counts: What was counted in the iterations that took ``step_time_ns``, by the names of
+        counts: What was counted in the iterations that took ``iteration_time_ns``, by the names of
             ``ProgressPart``.
-        step_time_ns: Sum of the durations of those iterations in nanoseconds, >= 0.
+        iteration_time_ns: Sum of the durations of those iterations in nanoseconds, >= 0.
     """
-    if step_time_ns <= 0:
+    if iteration_time_ns <= 0:
         return RatesPart()
-    step_time_s = step_time_ns / NS_PER_S
+    iteration_time_s = iteration_time_ns / NS_PER_S
     return RatesPart(
-        **{rate: counts[count] / step_time_s for rate, count in _RATES.items() if counts.get(count)}
+        **{
+            rate: counts[count] / iteration_time_s
+            for rate, count in _RATES.items()
+            if counts.get(count)
+        }
     )
 
 

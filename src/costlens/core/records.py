@@ -93,7 +93,7 @@ class AttemptPart(Part):
     end_step: int | None = Field(
         None, description="Optimizer step reached, on the same scale as start_step."
     )
-    stage: str | None = Field(None, description="train, validation or test.")
+    stage: str | None = Field(None, description="train, validation, test or prediction.")
     paid_from: Literal["process_start", "start"] = Field(
         "start", description="Where paid time begins: the process start, or the start of watching."
     )
@@ -169,7 +169,7 @@ class IterationTimePart(Part):
 
 
 class RatesPart(Part):
-    """Rates of training in the newest session, per second of iteration time.
+    """Rates of training per second of iteration time: in the newest attempt, or in a window.
 
     Neither start-up nor saves nor evaluation are in it.
     """
@@ -258,6 +258,7 @@ class WindowPart(Part):
     num_iterations: int = 0
     iteration_mean_s: float | None = None
     iteration_max_s: float | None = None
+    rates: RatesPart = RatesPart()
     quality: dict[str, float] = Field(default_factory=dict)
 
 

@@ -1,7 +1,7 @@
 """The merged record of a run: what readers make of the records of all its ranks and attempts.
 
 ``account/ledger.py`` makes it, ``costlens report --json`` prints it, docs/record.schema.json
-describes it. As in ``core/records.py`` absent means unknown, and money is a decimal string.
+describes it. As in ``core/records.py`` None means unknown, and money is a decimal string.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ __all__ = [
     "AttemptSummary",
     "CheckpointPart",
     "CostPart",
+    "FindingPart",
     "RankSummary",
     "RunProgress",
     "RunRecord",
@@ -82,10 +83,10 @@ class RunProgress(ProgressPart):
     """
 
     productive_steps: int | None = Field(
-        None, description="Optimizer steps that were not done again later; absent when unknown."
+        None, description="Optimizer steps that were not done again later; null when unknown."
     )
     lost_steps: int | None = Field(
-        None, description="Optimizer steps that a later attempt did again; absent when unknown."
+        None, description="Optimizer steps that a later attempt did again; null when unknown."
     )
 
 
@@ -93,7 +94,7 @@ class CostPart(Part):
     """Money, as decimal strings of one currency; several currencies are never added."""
 
     currency: str | None = Field(None, description="The currency, when there is one only.")
-    total: str | None = Field(None, description="Absent when unknown.")
+    total: str | None = Field(None, description="Null when unknown.")
     unknown: str | None = Field(None, description="Why there is no cost.")
     is_partial: bool = Field(False, description="Whether a part of the run has no known price.")
     by_phase: dict[str, str] = Field(default_factory=dict)
@@ -119,8 +120,27 @@ class CheckpointPart(Part):
     time_s: float = 0.0
 
 
+class FindingPart(Part):
+    """A named cause of slowness, waste or danger."""
+
+    name: str
+    severity: Literal["info", "warning", "critical"]
+    money_per_hour: str | None = Field(
+        None, description="What it costs, as a decimal string; null when unknown."
+    )
+    evidence: list[str] = Field(
+        default_factory=list, description="The measurements it follows from, a sentence each."
+    )
+    remedies: list[str] = Field(
+        default_factory=list, description="What would help, a sentence each, the best first."
+    )
+
+
 class RunRecord(Part):
-    """The merged record of a run: what ``costlens report --json`` prints."""
+    """The merged record of a run: what ``costlens report --json`` prints.
+
+    Every key is always there; null means unknown, never zero.
+    """
 
     schema_version: Literal["costlens.run/1"] = RUN_SCHEMA
     run: RunPart
@@ -144,7 +164,7 @@ class RunRecord(Part):
     checkpoints: CheckpointPart
     precision: str | None = None
     quality: dict[str, QualityPart]
-    findings: list[dict[str, str]] = Field(default_factory=list)
+    findings: list[FindingPart] = Field(default_factory=list)
     telemetry: TelemetryPart
     problems: list[str] = Field(
         default_factory=list, description="What could not be read, and flags such as skewed clocks."

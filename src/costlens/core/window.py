@@ -7,13 +7,14 @@ Rows come from the recorder, device gaps from ``observe/device_events``; everyth
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from costlens.core.device_ledger import DeviceLedger
 from costlens.core.durations import ITERATION_BOUNDS_S, Histogram, Sketch
 from costlens.core.kept import Iteration, Keeper, KeepPolicy
 from costlens.core.phases import ITERATION_PHASES, NUM_PHASES, Phase
 from costlens.core.recorder import Row
+from costlens.core.records import RatesPart
 
 __all__ = [
     "ITERATION_BOUNDS_S",
@@ -26,7 +27,7 @@ __all__ = [
     "iteration_ns",
 ]
 
-_SESSION_COUNTS = (
+_RATED_COUNTS = (
     "micro_batches",
     "optimizer_steps",
     "skipped_steps",
@@ -59,6 +60,7 @@ class Window:
         iteration_sum_ns: Sum of their durations.
         iteration_max_ns: The longest of them; 0 when there is none.
         kept: Iterations kept in full.
+        rates: How fast those iterations were; a device's tokens count where they become known.
     """
 
     index: int
@@ -70,6 +72,7 @@ class Window:
     iteration_sum_ns: int
     iteration_max_ns: int
     kept: tuple[Iteration, ...]
+    rates: RatesPart = field(default_factory=RatesPart)
 
 
 class Totals:
@@ -96,7 +99,7 @@ class Totals:
         self.histogram = Histogram()
         self.sketch = Sketch()
         self.late_counts: dict[str, int] = {}
-        self._late_in_session: dict[str, int] = {}
+        self._late_after_startup: dict[str, int] = {}
         self._device = DeviceLedger()
         self._is_booking = False
         self._keeper = Keeper(self.policy, self.sketch)
@@ -105,7 +108,7 @@ class Totals:
         # count in its duration.
         self._cut_ns: tuple[int, ...] = (0,) * NUM_PHASES
         self._cut_iteration_ns = 0
-        self._startup_counts = dict.fromkeys(_SESSION_COUNTS, 0)
+        self._startup_counts = dict.fromkeys(_RATED_COUNTS, 0)
         self._startup_numbers = {0}
         self._num_window = self._sum_ns = self._max_ns = 0
 
@@ -137,7 +140,7 @@ class Totals:
 
     def _add_startup(self, row: Row) -> None:
         last, before = self._last, self._startup_counts
-        for name in _SESSION_COUNTS:
+        for name in _RATED_COUNTS:
             earlier = 0 if last is None else max(0, getattr(last, name))
             before[name] += max(0, getattr(row, name)) - earlier
         self._startup_numbers.add(row.number)
@@ -163,17 +166,17 @@ class Totals:
         """Add a count of an earlier iteration that became known now, such as a device's tokens."""
         self.late_counts[name] = self.late_counts.get(name, 0) + count
         if number not in self._startup_numbers:
-            self._late_in_session[name] = self._late_in_session.get(name, 0) + count
+            self._late_after_startup[name] = self._late_after_startup.get(name, 0) + count
 
-    def session(self) -> tuple[dict[str, int], int]:
+    def count_trained(self) -> tuple[dict[str, int], int]:
         """Return what rates are made of: counts after start-up, and the nanoseconds they took.
 
         A counter nobody reports is absent.
         """
         if self._last is None:
             return {}, 0
-        counts = dict(self._late_in_session)
-        for name in _SESSION_COUNTS:
+        counts = dict(self._late_after_startup)
+        for name in _RATED_COUNTS:
             now = getattr(self._last, name)
             if now >= 0:
                 counts[name] = counts.get(name, 0) + now - self._startup_counts[name]

@@ -37,7 +37,7 @@ def make_price(
 
 
 def make_iteration_time(*durations_s: float) -> IterationTimePart:
-    """Return the step part of a rank whose iterations took these seconds."""
+    """Return the durations of a rank whose iterations took these seconds."""
     histogram, sketch = Histogram(), Sketch()
     for duration_s in durations_s:
         histogram.add(round(duration_s * NS_PER_S))

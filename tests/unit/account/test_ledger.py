@@ -47,8 +47,8 @@ def _two_attempts() -> list[RankRecord]:
     ]
 
 
-def test_totals_are_the_runs_and_rates_the_sessions() -> None:
-    """C056: 1000 tokens in 10 s, then 100 in 1 s: 100 tokens/s, 1100 tokens, 11 s paid."""
+def test_totals_are_the_runs_and_rates_the_attempts() -> None:
+    """C056 as arithmetic: 1000 tokens in 10 s, 100 in 1 s: 100 tokens/s, 1100 tokens, 11 s."""
     run = merge(_two_attempts(), now=NOW)
     assert run.rates.tokens_per_s == 100.0
     assert run.progress.tokens == 1100
@@ -64,7 +64,7 @@ def test_lost_work_is_what_the_second_attempt_did_again() -> None:
 
 
 def test_elapsed_time_never_mixes_clocks() -> None:
-    """C010: attempts on hosts whose clocks differ by days: durations are sums, never negative."""
+    """C010 as arithmetic: hosts whose clocks differ by days: durations are sums, never negative."""
     first = make_record(1, time_s={"compute": 40.0}, start_time=START + 1e6)
     second = make_record(2, time_s={"compute": 5.0}, start_time=START)
     run = merge([first, second], now=NOW)

@@ -34,12 +34,12 @@ def test_samples_do_not_depend_on_accumulation(accumulate: int, num_steps: int) 
 
 
 @pytest.mark.parametrize(
-    ("counts", "step_time_ns"),
+    ("counts", "iteration_time_ns"),
     [({"iterations": 1, "tokens": 0}, 5), ({"iterations": 3, "tokens": 9}, 0), ({}, 0), ({}, 5)],
 )
-def test_nothing_gives_no_rate(counts: dict, step_time_ns: int) -> None:
+def test_nothing_gives_no_rate(counts: dict, iteration_time_ns: int) -> None:
     """C108: 0 tokens or 0 s: the rate is absent, never 0, infinite or NaN."""
-    assert compute_rates(counts, step_time_ns).tokens_per_s is None
+    assert compute_rates(counts, iteration_time_ns).tokens_per_s is None
 
 
 def test_ranks_add_tokens_and_share_iterations() -> None:
@@ -72,7 +72,7 @@ def test_a_rank_that_hides_its_tokens_hides_the_jobs() -> None:
     )
 
 
-def test_step_durations_of_ranks_are_pooled() -> None:
+def test_iteration_durations_of_ranks_are_pooled() -> None:
     """The median over two ranks is that of all their iterations together, within 1 %."""
     merged = merge_iteration_times(
         [make_iteration_time(0.1, 0.1, 0.1), make_iteration_time(0.3, 0.3)]

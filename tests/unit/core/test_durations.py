@@ -14,7 +14,7 @@ from costlens.core.durations import ITERATION_BOUNDS_S, Histogram, Sketch
 DURATIONS = st.lists(st.integers(1, 10**13), min_size=1, max_size=200)
 
 
-def test_usual_step_times_fall_into_different_buckets() -> None:
+def test_usual_iterations_fall_into_different_buckets() -> None:
     """C094: 0.02, 0.3, 2 and 45 s are told apart, and the bounds span 1 ms to 60 s and more."""
     histogram = Histogram()
     for value_s in (0.02, 0.3, 2, 45):

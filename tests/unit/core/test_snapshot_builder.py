@@ -9,6 +9,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
+from costlens.account.throughput import compute_rates
 from costlens.core.clock import NS_PER_S, Anchor
 from costlens.core.phases import NAMES, NUM_PHASES, Phase
 from costlens.core.quality import QualityBook
@@ -18,7 +19,6 @@ from costlens.core.records import (
     PricePart,
     RankPart,
     RankRecord,
-    RatesPart,
     RunPart,
     TelemetryPart,
 )
@@ -41,7 +41,6 @@ class Rank:
         self.recorder = Recorder(self.timeline)
         self.totals = Totals(has_device=has_device)
         self.quality = QualityBook()
-        self.sessions: list[tuple[dict[str, int], int]] = []
         self.state = AttemptState(
             run=RunPart(id="r", name="r", costlens_version="0"),
             rank=RankPart(rank=0, host_name="h", pid=1),
@@ -54,13 +53,9 @@ class Rank:
             self.recorder,
             self.totals,
             self.quality,
-            rates=self._rates,
+            rates=compute_rates,
             telemetry=TelemetryPart,
         )
-
-    def _rates(self, counts: dict[str, int], session_ns: int) -> RatesPart:
-        self.sessions.append((counts, session_ns))
-        return RatesPart()
 
     def spend(self, phase: Phase, duration_ns: int) -> None:
         """Let time pass in a phase."""
@@ -241,6 +236,37 @@ def test_quality_in_the_record_is_finite_and_dated() -> None:
         rank.quality.add("loss", loss, iteration, START_NS + at_s * NS_PER_S)
     loss = rank.look().record.quality["loss"]
     assert (loss.mean, loss.best, loss.best_after_s, loss.num_nonfinite) == (3.0, 2.0, 3.0, 1)
+
+
+def test_window_rate_and_average_rate_agree_at_steady_speed() -> None:
+    """C012: 10 steps × 100 tokens × 0.1 s: 1000 tokens/s in each window and over the attempt."""
+    rank, windows = Rank(), []
+    rank.recorder.cut()
+    for step in range(1, 11):
+        rank.spend(Phase.COMPUTE, NS_PER_S // 10)
+        rank.recorder.counters.add_tokens(100)
+        rank.recorder.cut()
+        if step in {3, 9, 10}:
+            windows.append(rank.look())
+    assert [seen.window.num_iterations for seen in windows] == [3, 6, 1]
+    assert [seen.window.rates.tokens_per_s for seen in windows] == [1000.0] * 3
+    assert [seen.record.rates.tokens_per_s for seen in windows] == [1000.0] * 3
+
+
+def test_the_rate_of_a_window_is_its_own() -> None:
+    """A window at half the speed says so, while the attempt tells the mean; an idle one nothing."""
+    rank = Rank()
+    rank.recorder.cut()
+    for duration_s in (1, 2):
+        rank.spend(Phase.COMPUTE, duration_s * NS_PER_S)
+        rank.recorder.counters.add_tokens(600)
+        rank.recorder.cut()
+        seen = rank.look()
+    assert seen.window.rates.tokens_per_s == 300
+    assert seen.record.rates.tokens_per_s == 400
+    idle = rank.look()
+    assert idle.window.rates.tokens_per_s is None
+    assert idle.record.rates.tokens_per_s == 400
 
 
 def test_late_counts_are_added_to_those_of_the_host() -> None:

@@ -49,8 +49,8 @@ def test_the_first_iteration_counts_in_no_rate() -> None:
     for _ in range(50):
         loop.iterate(10 * MS, tokens=100)
     totals = loop.drain()
-    counts, session_ns = totals.session()
-    assert (counts["iterations"], counts["tokens"], session_ns) == (50, 5000, NS_PER_S // 2)
+    counts, trained_ns = totals.count_trained()
+    assert (counts["iterations"], counts["tokens"], trained_ns) == (50, 5000, NS_PER_S // 2)
     assert totals.sketch.quantile_ns(0.5) == pytest.approx(10 * MS, rel=0.01)
     assert loop.timeline.phase_ns[Phase.STARTUP] == 2 * NS_PER_S
 
@@ -82,8 +82,8 @@ def test_dropped_rows_lose_detail_but_neither_number_nor_time() -> None:
         loop.iterate(11 if number in {50, 99} else 10, tokens=3)
     totals = loop.drain()
     assert loop.recorder.num_dropped > 80
-    counts, session_ns = totals.session()
-    assert (counts["iterations"], counts["tokens"], session_ns) == (100, 300, 1002)
+    counts, trained_ns = totals.count_trained()
+    assert (counts["iterations"], counts["tokens"], trained_ns) == (100, 300, 1002)
     assert (totals.histogram.count, totals.histogram.sum_ns) == (100, 1002)
     assert totals.sketch.count == 100
     assert totals.take_durations() == (100, 1002, 11)
@@ -104,8 +104,8 @@ def test_a_run_that_starts_again_keeps_its_rates() -> None:
     loop.clock.advance_ns(500)
     for _ in range(3):
         loop.iterate(10, tokens=5)
-    counts, session_ns = loop.drain().session()
-    assert (counts["iterations"], counts["tokens"], session_ns) == (4, 20, 40)
+    counts, trained_ns = loop.drain().count_trained()
+    assert (counts["iterations"], counts["tokens"], trained_ns) == (4, 20, 40)
     assert loop.totals.histogram.count == 4
 
 
@@ -132,7 +132,7 @@ def test_late_counts_join_the_others() -> None:
     for number in range(3):
         totals.add_late("loss_tokens", number, 100)
     assert totals.late_counts == {"loss_tokens": 300}
-    assert totals.session()[0]["loss_tokens"] == 200
+    assert totals.count_trained()[0]["loss_tokens"] == 200
 
 
 def test_a_counter_nobody_reports_is_in_no_session() -> None:
@@ -140,14 +140,14 @@ def test_a_counter_nobody_reports_is_in_no_session() -> None:
     loop = Loop()
     for _ in range(3):
         loop.iterate(10)
-    counts, _ = loop.drain().session()
+    counts, _ = loop.drain().count_trained()
     assert "samples" not in counts
     assert counts["optimizer_steps"] == 0
 
 
 def test_nothing_was_counted_before_the_first_row() -> None:
-    """A session without a row has neither counts nor time."""
-    assert Totals().session() == ({}, 0)
+    """An attempt without a row has neither counts nor time."""
+    assert Totals().count_trained() == ({}, 0)
 
 
 def test_without_a_device_the_host_is_right() -> None:
