@@ -334,10 +334,13 @@ class Session:
         if words is not None and outcome is not Outcome.INTERRUPTED:
             own = self.context.log
             tell = own.error if outcome is Outcome.FAILED else own.warning
+            told = words.model_dump(exclude_none=True)
+            # The word alone means traces, metrics or logs.
+            told["process_signal"] = told.pop("signal", None)
             tell(
                 "costlens.run.failed",
                 outcome=outcome.value,
-                **words.model_dump(exclude_none=True),
+                **{name: value for name, value in told.items() if value is not None},
                 message=f"the run ended as {outcome.value}",
             )
 

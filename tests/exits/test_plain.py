@@ -154,7 +154,7 @@ def test_a_signal_that_kills_closes_the_record_first(
     assert record.attempt.exit_code is None
     assert record.time_ns["shutdown"] > 0
     (event,) = ended.events("costlens.run.failed")
-    assert (event["outcome"], event["signal"]) == ("preempted", signum.name)
+    assert (event["outcome"], event["process_signal"]) == ("preempted", signum.name)
 
 
 def test_sigterm_is_held_up_by_a_dead_collector_for_the_deadline_at_most(script: Script) -> None:

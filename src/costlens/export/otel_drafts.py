@@ -96,7 +96,7 @@ def end_draft(record: RankRecord, end_ns: int, parent: SpanContext | None) -> Dr
         "costlens.step.end": attempt.end_step,
         "error.type": attempt.error_type,
         "process.exit.code": attempt.exit_code,
-        "costlens.signal": attempt.signal,
+        "costlens.process.signal": attempt.signal,
         **_last_words(record.last_words),
     }
     return Draft(

@@ -57,6 +57,7 @@ _NAMES = {
     "job_id": "costlens.job.id",
     "error_type": "error.type",
     "exit_code": "process.exit.code",
+    "process_signal": "costlens.process.signal",
 }
 _DROPPED = {
     "event": "costlens.log.dropped",

@@ -333,6 +333,7 @@ def test_an_attempts_end_joins_its_marker() -> None:
     run = Rehearsal(price=PRICE)
     tracing = Tracing(run).start().windows(6)
     run.state.error_type, run.state.exit_code = "RuntimeError", 1
+    run.state.signal = "SIGUSR1"
     end = tracing.end(Outcome.FAILED).one("costlens.run.end")
     attributes = end.attributes
     assert ids(end)[0] == marker_ids("run-a", 1).trace_id
@@ -345,6 +346,8 @@ def test_an_attempts_end_joins_its_marker() -> None:
     assert attributes["costlens.run.time"] == 60.0
     assert attributes["costlens.cost"] == pytest.approx(0.06)
     assert attributes["process.exit.code"] == 1
+    assert attributes["costlens.process.signal"] == "SIGUSR1"
+    assert "costlens.signal" not in attributes, "that is traces, metrics or logs"
 
 
 def test_only_rank_0_and_failed_ranks_tell_the_end() -> None:
