@@ -79,7 +79,8 @@ def test_a_collector_that_cannot_be_used_harms_nothing(ended: dict[str, Ended], 
     assert job.code == 7
     check_told(job)
     failures = job.named("costlens.export.failed")
-    assert {event["error_type"] for event in failures} == KINDS[kind]
+    # Once each, though several batches of two signals met the same fault.
+    assert sorted(event["error_type"] for event in failures) == sorted(KINDS[kind])
     for event in failures:
         assert HINTS.get(event["error_type"], "") in event["message"]
 

@@ -11,20 +11,24 @@ from costlens.cli.app import app
 from costlens.config import Config
 from costlens.core.phases import NAMES
 from costlens.core.records import Outcome
-from costlens.core.run_record import CostPart, RunProgress, RunRecord
+from costlens.core.run_record import CostPart, FindingPart, RunProgress, RunRecord
 
 RECORD_KEYS = {
     *("run", "attempts", "ranks", "progress", "time_s", "rates", "queue", "gpu", "cost"),
     *("checkpoints", "precision", "quality", "findings", "telemetry"),
+    *("schema_version", "iteration_time", "startup", "problems"),
 }
 PROGRESS_KEYS = {
     *("iterations", "micro_batches", "optimizer_steps", "skipped_steps", "productive_steps"),
     *("lost_steps", "samples", "tokens"),
+    *("slots", "loss_tokens", "validation_batches", "test_batches", "total_steps"),
 }
 COST_KEYS = {
     *("currency", "total", "by_phase", "by_attempt", "per_1k_tokens", "per_million_tokens"),
-    "per_million_productive_tokens",
+    *("per_million_productive_tokens", "unknown", "is_partial", "token_basis", "rate_per_hour"),
+    *("sources", "by_currency"),
 }
+FINDING_KEYS = {"name", "severity", "money_per_hour", "evidence", "remedies"}
 PHASES = (
     *("startup", "restore", "data_wait", "transfer", "forward", "backward", "optimizer"),
     *("compute", "communication", "checkpoint", "validation", "callbacks", "logging", "idle"),
@@ -52,10 +56,11 @@ OPTIONS = {
 
 
 def test_the_merged_record_has_the_promised_keys() -> None:
-    """`costlens report --json` is read by scripts: these keys stay."""
-    assert set(RunRecord.model_fields) >= RECORD_KEYS
-    assert set(RunProgress.model_fields) >= PROGRESS_KEYS
-    assert set(CostPart.model_fields) >= COST_KEYS
+    """`costlens report --json` is read by scripts: these keys stay, and none comes unnoticed."""
+    assert set(RunRecord.model_fields) == RECORD_KEYS
+    assert set(RunProgress.model_fields) == PROGRESS_KEYS
+    assert set(FindingPart.model_fields) == FINDING_KEYS
+    assert set(CostPart.model_fields) == COST_KEYS
 
 
 def test_phases_and_outcomes_are_a_closed_set() -> None:

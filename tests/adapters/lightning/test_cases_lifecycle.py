@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+import time
+from decimal import Decimal
 
 import pytest
 
+from costlens.account.ledger import merge
 from costlens.core.guard import faults
 from costlens.core.records import Outcome
 from costlens.lightning import CostLensCallback
 from costlens.observe.trainer import facts
+from costlens.run import Run
+from costlens.testing import MemoryExporter
 from tests.adapters.lightning.jobs import (
     Plant,
     fit,
@@ -107,6 +112,27 @@ def test_an_exception_ends_the_run_and_passes_on(
     assert [each["attempt"]["outcome"] for each in written()] == [outcome]
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("planted")])
+def test_an_exception_flushes_the_exporters(pl, monkeypatch, error) -> None:
+    """C122: once the exception has left `fit`, exporters have the last window and are closed."""
+
+    def step(_, at) -> None:
+        if at == 3:
+            raise error
+
+    memory = MemoryExporter()
+    monkeypatch.setitem(Run.__init__.__kwdefaults__, "exporters", [memory])
+    trainer = make_trainer(pl, CostLensCallback("flushed"), max_epochs=1)
+    with pytest.raises((SystemExit, RuntimeError)):
+        trainer.fit(make_module(pl, step=step), rows(10))
+    assert memory.is_finished
+    assert [snapshot.is_last for snapshot in memory.snapshots].count(True) == 1
+    last = memory.snapshots[-1]
+    assert last.is_last
+    assert last.record.progress.optimizer_steps == 3
+    assert sum(snapshot.window.counts["samples"] for snapshot in memory.snapshots) == 3
+
+
 def test_a_batch_that_ended_counts_though_a_callback_fails_after_it(pl) -> None:
     """C122: what breaks after a complete batch does not undo it."""
 
@@ -170,8 +196,9 @@ def test_a_stop_at_the_limit_is_not_early(pl) -> None:
     assert record.attempt.outcome is Outcome.COMPLETED
 
 
-def test_testing_and_predicting_alone_are_no_training(pl) -> None:
-    """C124: `test`, then `predict`: the stage is named, no step, rate or token of training."""
+def test_testing_and_predicting_alone_are_no_training(pl, monkeypatch) -> None:
+    """C124: `test`, then `predict`: the stage is named, no step, rate or cost of a token."""
+    monkeypatch.setenv("COSTLENS_NODE_HOUR_PRICE", "3600")
     callback = CostLensCallback("test only")
     module, trainer = make_module(pl), make_trainer(pl, callback)
     trainer.test(module, rows(3), verbose=False)
@@ -188,6 +215,10 @@ def test_testing_and_predicting_alone_are_no_training(pl) -> None:
         assert each.progress.samples is None
         assert each.rates.iterations_per_s is None
         assert each.attempt.start_step is None
+        cost = merge([each], now=time.time()).cost
+        assert Decimal(cost.total) > 0, "the time is paid for, but as no training"
+        assert (cost.per_1k_tokens, cost.per_million_tokens) == (None, None)
+        assert cost.per_million_productive_tokens is None
     assert record.time_ns["idle"] > 0
 
 

@@ -6,6 +6,8 @@ import time
 
 import pytest
 
+from costlens.account.ledger import merge
+from costlens.core import lifetime
 from tests.adapters.lightning.jobs import NS_PER_S, Plant, fit, make_module, rows, seconds
 
 
@@ -35,8 +37,10 @@ def test_a_slow_dataset_is_data_wait(pl, clock) -> None:
     assert seconds(record) == pytest.approx({"data_wait": 0.6, "forward": 0.02})
 
 
-def test_a_slow_first_step_is_start_up(pl, clock) -> None:
-    """C009: a first step of 2 s, then 50 of 10 ms: median 10 ms, 100 steps/s, start-up 2 s."""
+def test_a_slow_first_step_is_start_up(pl, clock, monkeypatch) -> None:
+    """C009: a first step of 2 s, then 50 of 10 ms: 2 s start-up, then 100 steps/s; all paid."""
+    monkeypatch.setenv("COSTLENS_NODE_HOUR_PRICE", "3600")
+    lifetime.claim_ordinal()  # the run is not to begin with the test's process
     first, later = Plant(clock, 2), Plant(clock, 0.01)
     module = make_module(pl, step=lambda _, at: later() if at else first())
     record = fit(pl, module, rows(51), max_epochs=1)
@@ -44,8 +48,9 @@ def test_a_slow_first_step_is_start_up(pl, clock) -> None:
     assert record.iteration_time.median_s == pytest.approx(0.01, rel=0.02)
     assert record.rates.steps_per_s == pytest.approx(100)
     assert record.startup.first_iteration_s == 2
-    # The cost is that of all the time there is.
-    assert record.total_ns >= 2.5 * NS_PER_S
+    cost = merge([record], now=time.time()).cost
+    assert cost.total == "2.50"
+    assert cost.by_phase == {"startup": "2.00", "forward": "0.50"}
 
 
 @pytest.mark.timing

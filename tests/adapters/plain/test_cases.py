@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import gc
 import math
+import time
 
 import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
+from costlens.account.ledger import merge
 from costlens.core.clock import NS_PER_S
-from tests.adapters.plain.timed import TimedSet
+from tests.adapters.plain.timed import Rig, TimedSet
 
 
 def test_samples_are_what_the_batches_held(rig):
@@ -70,6 +72,18 @@ def test_warm_up_does_not_drag_the_rate(rig):
     assert record.time_ns["compute"] == NS_PER_S // 2
 
 
+def test_warm_up_is_paid_for(rig):
+    """C009: a first step of 2 s and 50 of 10 ms cost 2.5 s, 2 of them as start-up."""
+    rig.run.finish()  # the next run does not begin with the process
+    rig = Rig(node_hour_price=3600)
+    for step in range(51):
+        with rig.run.iteration(samples=1):
+            rig.clock.advance(2.0 if step == 0 else 0.01)
+    cost = merge([rig.finish()], now=time.time()).cost
+    assert cost.total == "2.50"
+    assert cost.by_phase == {"startup": "2.00", "compute": "0.50"}
+
+
 def test_window_rate_and_run_rate_agree(rig):
     """C012: ten steps of 100 tokens in 0.1 s each are 1000 tokens/s over the run and a window."""
     for _ in range(11):
@@ -78,8 +92,8 @@ def test_window_rate_and_run_rate_agree(rig):
     record = rig.finish()
     assert record.rates.tokens_per_s == pytest.approx(1000)
     window = rig.exporter.snapshots[-1].window
-    assert window.iteration_sum_ns == NS_PER_S
-    assert window.num_iterations == 10
+    assert (window.num_iterations, window.iteration_sum_ns) == (10, NS_PER_S)
+    assert window.rates.tokens_per_s == pytest.approx(1000)
 
 
 def test_a_loader_without_length_stays_without(rig):

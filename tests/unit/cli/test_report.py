@@ -8,7 +8,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from costlens.core.run_record import RunRecord
+from costlens.core.run_record import CostPart, RunRecord
 from tests.unit.cli.conftest import Cli
 
 TOP_LEVEL_KEYS = {
@@ -48,10 +48,17 @@ def test_json_is_the_merged_record_and_nothing_else(cli: Cli, run_dir: Path) -> 
     assert document["cost"]["per_1k_tokens"] == "10.00"
 
 
-def test_an_unknown_cost_is_absent_from_the_json(cli: Cli, run_dir: Path) -> None:
-    """C106: no price gives null and the hint, never 0."""
-    cost = json.loads(cli("report", "alpha", "--json")[1])["cost"]
-    assert (cost["total"], cost["per_1k_tokens"]) == (None, None)
+def test_an_unknown_cost_is_null_in_the_json(cli: Cli, run_dir: Path) -> None:
+    """C106: no price keeps every key, with null, and gives the hint; never 0."""
+    document = json.loads(cli("report", "alpha", "--json")[1])
+    cost = document["cost"]
+    unknown = ("total", "per_1k_tokens", "per_million_tokens", "per_million_productive_tokens")
+    assert [cost[name] for name in unknown] == [None] * 4
+    assert (cost["by_phase"], cost["by_attempt"]) == ({}, {})
+    assert set(document) == set(RunRecord.model_fields)
+    assert set(cost) == set(CostPart.model_fields)
+    described = RunRecord.model_json_schema(mode="serialization")["description"]
+    assert "null means unknown, never zero" in described
     assert cost["unknown"] == "no price: set COSTLENS_NODE_HOUR_PRICE"
 
 
