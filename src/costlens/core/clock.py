@@ -1,7 +1,8 @@
 """The one clock of a process: monotonic nanoseconds, and one anchor that turns them into wall time.
 
 Durations are differences of the monotonic clock only; a wall time is the anchor plus such a
-difference (DESIGN law 2), so a step of the system's clock can neither stretch nor reverse anything.
+difference (CONTRIBUTING.md, law 2), so a step of the system's clock can neither stretch nor
+reverse anything.
 Tests put ``testing.FakeClock`` in its place.
 """
 

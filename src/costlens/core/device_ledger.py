@@ -1,4 +1,4 @@
-"""The device level (DESIGN section 7): books iterations by what the device did, not by the host.
+"""The device level: books iterations by what the device did, not by the host.
 
 Device work surfaces wherever the host happens to block, so the host's phases inside an iteration
 are shown but not priced. ``core/window.py`` hands over each iteration, ``observe/`` the gap in

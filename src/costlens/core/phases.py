@@ -1,7 +1,7 @@
 """The phases: what a rank's time goes to, and the one table that says which wins when two nest.
 
-Every nanosecond of a process belongs to exactly one phase (DESIGN law 2). A new phase is one member
-here, one line of the table and one line in the glossary.
+Every nanosecond of a process belongs to exactly one phase (CONTRIBUTING.md, law 2). A new phase is
+one member here, one line of the table and one line in the glossary.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import NamedTuple
 __all__ = ["MAX_NAMES", "Observation", "Quality", "QualityBook", "Summary", "improves_upwards"]
 
 MAX_NAMES = 16
-"""Most quality names of a run; values of further ones are counted as dropped (DESIGN law 5)."""
+"""Most quality names of a run; values of further ones are dropped and counted."""
 
 _CAPACITY = 8192
 _DOWNWARDS = ("loss", "error", "mape", "brier", "fid")

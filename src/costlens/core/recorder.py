@@ -17,7 +17,7 @@ from costlens.core.timeline import Timeline
 __all__ = ["UNKNOWN", "Counters", "Recorder", "Row"]
 
 UNKNOWN = -1
-"""Marks a counter nobody has reported: absent, not zero (DESIGN law 3)."""
+"""Marks a counter nobody has reported: absent, not zero (CONTRIBUTING.md, law 3)."""
 
 _NUM_HEAD = 12
 _ROW = struct.Struct(f"<{_NUM_HEAD + NUM_PHASES}q")

@@ -183,7 +183,7 @@ class Totals:
         counts["iterations"] = self.histogram.count
         return counts, self.histogram.sum_ns
 
-    # Device level (DESIGN section 7).
+    # Device level (core/device_ledger.py).
 
     def resolve(self, gaps: Iterable[tuple[int, int]]) -> None:
         """Book iterations whose device gap is known; see :class:`DeviceLedger`.

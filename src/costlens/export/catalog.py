@@ -23,7 +23,7 @@ __all__ = ["MAX_SERIES", "METRICS", "NUM_OWN_VALUES", "Kind", "Metric", "read_po
 Kind = Literal["counter", "updowncounter", "gauge", "histogram"]
 
 MAX_SERIES = 300
-"""Most series of one rank (DESIGN law 5); a test adds up what the catalogue allows."""
+"""Most series of one rank (CONTRIBUTING.md, law 5); a test adds up what the catalogue allows."""
 
 NUM_OWN_VALUES: Mapping[str, int] = {"costlens.quality.name": MAX_NAMES}
 """How many values a run may give to an attribute without a closed list; 1 if not named here."""

@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 MAX_SPANS_PER_HOUR = 1500
-"""Most spans of one rank in any hour (DESIGN law 5)."""
+"""Most spans of one rank in any hour (CONTRIBUTING.md, law 5)."""
 
 _NS_PER_HOUR = 3600 * NS_PER_S
 _MAX_SLOW = 3

@@ -185,7 +185,7 @@ def test_rare_counters_are_there_from_the_start() -> None:
 
 
 def test_counters_start_at_zero_with_the_attempt_and_never_go_back() -> None:
-    """All counters of an attempt begin at 0 (DESIGN section 8) and only grow, whatever happens."""
+    """All counters of an attempt begin at 0 and only grow, whatever happens."""
     run = complete()
     counters = [m for m in METRICS if m.kind == "counter" and m.since == "attempt"]
     fresh = Rehearsal(price=PRICE).look(opens=True)
