@@ -30,7 +30,7 @@ _IN_MEMORY: dict[torch.dtype, Callable[[int], ctypes.c_float | ctypes.c_double]]
 def _read_host(value: object) -> float | None:
     """Return the number of a plain tensor of the CPU, or None where only torch may look.
 
-    In a loop of 0.6 ms a step this takes 3 µs, and any operation of torch on it 15.
+    In a loop of 0.6 ms an iteration this takes 3 µs, and any operation of torch on it 15.
     """
     # A subclass must not notice that it is read, and a negative view holds another number.
     if type(value) is not torch.Tensor or not value.is_cpu or value.is_neg():
