@@ -115,12 +115,15 @@ class Script:
         }
         self.environ.pop("PYTEST_CURRENT_TEST", None)  # faults are contained, as they are for users
 
-    def start(self, body: str, **environ: str) -> subprocess.Popen[str]:
+    def start(
+        self, body: str, *, stdin: int | None = None, **environ: str
+    ) -> subprocess.Popen[str]:
         """Start a script; it knows ``ending()``, to be called right before it ends."""
         self._path.write_text(_PREAMBLE + textwrap.dedent(body), encoding="utf-8")
         return subprocess.Popen(
             [sys.executable, str(self._path)],
             env={**self.environ, **environ},
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -74,7 +74,6 @@ class Liveness:
             "costlens.stalled",
             phase=phase,
             age_s=round(age_s, 3),
-            optimizer_steps=self._recorder.counters.optimizer_steps,
             stack=stack,
             message=f"nothing has moved in {phase} for {age_s:.0f} s",
         )

@@ -79,15 +79,22 @@ class _Desk:
 
     def __init__(self) -> None:
         self.runs: list[Endable] = []
+        # Forks are heard of from the first run on; one before it may have made this process.
+        self._pid = 0
         self._handlers: dict[int, _Handler] = {}
         self._tap: SignalTap | None = None
-        self._pid = os.getpid()
         self._is_dying = False
 
     @property
     def signums(self) -> frozenset[int]:
         """Return the signals with a handler of ours."""
         return frozenset(self._handlers)
+
+    def add(self, run: Endable) -> None:
+        """Take in a run, once."""
+        self._pid = os.getpid()
+        if not any(known is run for known in self.runs):
+            self.runs.append(run)
 
     def install(self, signums: Iterable[int]) -> None:
         """Install handlers where there are none of ours yet; main thread."""
@@ -120,7 +127,6 @@ class _Desk:
             tap.abandon()
         self.runs.clear()
         self.restore()
-        self._pid = os.getpid()
 
     def note(self, signum: int) -> None:
         """Tell the runs of a signal."""
@@ -186,8 +192,7 @@ def attach(run: Endable, names: Iterable[str]) -> None:
                 after_in_parent=_release_signals,
                 after_in_child=_forget_in_child,
             )
-    if not any(known is run for known in _desk.runs):
-        _desk.runs.append(run)
+    _desk.add(run)
     signums = [getattr(signal, name) for name in names if hasattr(signal, name)]
     if _is_main_thread():
         _desk.install(signums)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from costlens.core import log
 from costlens.protect import signals
 
 NAMES = ("SIGUSR1", "SIGUSR2")
@@ -183,15 +184,16 @@ def test_off_the_main_thread_one_notice_is_all(
 ) -> None:
     """C066: no error, one line a process, no handler."""
     monkeypatch.setitem(signals._seen, "off_main", False)
+    monkeypatch.setitem(log._state, "level", 20)
     runs = [Run(), Run()]
     for run in runs:
         thread = threading.Thread(target=signals.attach, args=(run, NAMES))
         thread.start()
         thread.join()
-    assert signal.getsignal(USR1) == signal.SIG_DFL
-    assert capsys.readouterr().err.count("costlens.signals.off") == 1
+        assert signal.getsignal(USR1) == signal.SIG_DFL
     for run in runs:
         signals.detach(run)
+    assert capsys.readouterr().err.count("costlens.signals.off") == 1
 
 
 def test_a_run_ended_by_another_thread_leaves_a_handler_that_does_nothing() -> None:
