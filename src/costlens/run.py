@@ -277,7 +277,7 @@ class Run:
             return INERT_SCOPE
         return PhaseScope(self._parts.timeline, Phase[name.upper()])
 
-    def log(self, **metrics: Any) -> None:
+    def log(self, /, **metrics: Any) -> None:
         """Take quality metrics: host numbers, or zero-dimensional tensors that are read later.
 
         Args:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from costlens.core.phases import NUM_PHASES, Phase
 from costlens.core.timeline import Timeline
 
-__all__ = ["UNKNOWN", "Counters", "Recorder", "Row"]
+__all__ = ["MAX_COUNT", "UNKNOWN", "Counters", "Recorder", "Row"]
 
 UNKNOWN = -1
 """Marks a counter nobody has reported: absent, not zero (CONTRIBUTING.md, law 3)."""
@@ -57,6 +57,10 @@ class Row(NamedTuple):
     context: int
     is_startup: int
     phase_ns: tuple[int, ...]
+
+
+MAX_COUNT = 2**40
+"""Most that one iteration may add to a counter: what is above is no count, and rows are int64."""
 
 
 class Counters:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from costlens.core.log import Logger, log
 from costlens.core.phases import Phase
-from costlens.core.recorder import Recorder
+from costlens.core.recorder import MAX_COUNT, Recorder
 from costlens.core.timeline import Timeline
 
 __all__ = ["INERT_SCOPE", "CountTaker", "InertScope", "IterationScope", "PhaseScope"]
@@ -29,6 +29,9 @@ class CountTaker(Protocol):
 
     def add_metric(self, name: str, value: object, number: int) -> None:
         """Take a value of a quality metric of iteration ``number``."""
+
+    def refuse(self) -> None:
+        """Count a value that cannot be one."""
 
 
 class PhaseScope:
@@ -114,7 +117,7 @@ class IterationScope:
         self._micro_batches = micro_batches
         return self
 
-    def log(self, **metrics: object) -> None:
+    def log(self, /, **metrics: object) -> None:
         """Take quality metrics of this iteration: numbers, or tensors that are read later."""
         number = self._recorder.counters.iterations
         for name, value in metrics.items():
@@ -142,21 +145,26 @@ class IterationScope:
 
     def _count(self) -> None:
         counters = self._recorder.counters
-        counters.micro_batches += self._micro_batches
+        micro_batches = self._micro_batches
+        if type(micro_batches) is int and 0 < micro_batches <= MAX_COUNT:
+            counters.micro_batches += micro_batches
+        else:
+            counters.micro_batches += 1
+            self._values.refuse()
         samples, slots, tokens, loss_tokens = self._counts
-        if type(samples) is int:
+        if type(samples) is int and 0 <= samples <= MAX_COUNT:
             counters.add_samples(samples)
         elif samples is not None:
             self._hand_over("samples", samples)
-        if type(slots) is int:
+        if type(slots) is int and 0 <= slots <= MAX_COUNT:
             counters.add_slots(slots)
         elif slots is not None:
             self._hand_over("slots", slots)
-        if type(tokens) is int:
+        if type(tokens) is int and 0 <= tokens <= MAX_COUNT:
             counters.add_tokens(tokens)
         elif tokens is not None:
             self._hand_over("tokens", tokens)
-        if type(loss_tokens) is int:
+        if type(loss_tokens) is int and 0 <= loss_tokens <= MAX_COUNT:
             counters.add_loss_tokens(loss_tokens)
         elif loss_tokens is not None:
             self._hand_over("loss_tokens", loss_tokens)
@@ -183,7 +191,7 @@ class InertScope:
         """Return the scope."""
         return self
 
-    def log(self, **metrics: object) -> None:
+    def log(self, /, **metrics: object) -> None:
         """Take nothing."""
 
     def __enter__(self) -> InertScope:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, SupportsFloat, cast
 
 from costlens.core.clock import NS_PER_S, Clock
 from costlens.core.guard import faults
+from costlens.core.recorder import MAX_COUNT
 
 if TYPE_CHECKING:
     import torch
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Count", "DeviceValues", "GapSource", "Metric"]
 
-_CAPACITY = 8192
+_CAPACITY = 32768
 _MAX_BANKS = 8
 _SETTLE_PAUSE_NS = 1_000_000
 
@@ -110,8 +111,11 @@ class DeviceValues:
 
     def _add(self, label: Label, value: object) -> None:
         kind = type(value)
-        if kind is float or kind is int:
+        if kind is float or (kind is int and -MAX_COUNT <= cast("int", value) <= MAX_COUNT):
             self._enqueue(label, cast("float", value))
+            return
+        if kind is int:
+            self.refuse()
             return
         # A wrong argument (a string, a batch of losses) is to be reported, not to stop training.
         with faults.contain("values.add"):
@@ -123,6 +127,10 @@ class DeviceValues:
             else:
                 number = cast("SupportsFloat", value)
                 self._enqueue(label, float(number))
+
+    def refuse(self) -> None:
+        """Count a value that cannot be one; training thread."""
+        self._num_refused += 1
 
     def _enqueue(self, label: Label, value: float) -> None:
         if len(self._ready) < _CAPACITY:
@@ -139,7 +147,9 @@ class DeviceValues:
                 from costlens.observe.value_rings import HostRing
 
                 self._ring = HostRing()
-            self._num_refused += not self._ring.put(value, label)
+            if not self._ring.put(value, label):
+                # More in a second than the ring holds; the CPU can be read without waiting for it.
+                self._enqueue(label, value.item())
         elif value.is_cuda and (bank := self._bank(value)) is not None:
             bank.put(value, label)
         else:
@@ -171,6 +181,7 @@ class DeviceValues:
         """Return the quality values that are known since the last call, NaN among them."""
         self._collect()
         taken, self._metrics = self._metrics, []
+        taken.sort(key=lambda metric: metric.number)  # the two ways in may pass one another
         return taken
 
     def take_gaps(self) -> list[tuple[int, int]]:
@@ -210,7 +221,7 @@ class DeviceValues:
         is_count, name, number, mono_ns = label
         if not is_count:
             self._metrics.append(Metric(name, float(value), number, mono_ns))
-        elif value >= 0:
+        elif 0 <= value <= MAX_COUNT:
             self._counts.append(Count(name, number, int(value)))
         else:
             # Negative or NaN: no count at all, and adding it would spoil the total for good.
