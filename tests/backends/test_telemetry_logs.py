@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from costlens.config import Config
 from costlens.core import log as core_log
 from costlens.core.log import RunContext
 from costlens.export.otel_endpoint import build_exporters, read_settings
 from costlens.export.otel_logs import LogsExporter
 from costlens.export.otel_worker import ExportWorkers
+from costlens.run import Run
 from tests.fixtures_otlp import OtlpReceiver
 from tests.unit.export.rehearsal import Rehearsal
 
@@ -106,3 +108,27 @@ def test_the_standard_switch_turns_logs_off(
         exporter.export(run.look())
     assert workers.close(1.0) == {}
     assert otlp_receiver.requests == []
+
+
+def test_two_runs_in_one_process_send_their_own_lines(
+    otlp_receiver: OtlpReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C126: what a run logs leaves as that run's alone, with its ids and in its own trace."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", otlp_receiver.endpoint)
+    monkeypatch.setenv("OTEL_LOGS_EXPORTER", "otlp")
+    runs = [Run(Config(name=name, summary=False)).open() for name in ("first", "second")]
+    for run in runs:
+        with run.iteration() as iteration:
+            iteration.log(loss=float("nan"))
+    ids = [run.id for run in runs]
+    for run in runs:
+        run.finish()
+    found = {each.resource["service.instance.id"]: each for each in otlp_receiver.logs()}
+    assert len(otlp_receiver.logs()) == 2
+    assert {name.partition("/")[0] for name in found} == set(ids)
+    traces = {span.proto.trace_id for span in otlp_receiver.spans()}
+    for name, each in found.items():
+        assert each.proto.event_name == "costlens.nonfinite"
+        assert each.attributes["costlens.run.id"] == name.partition("/")[0]
+        assert each.proto.trace_id in traces
+    assert len({each.proto.trace_id for each in found.values()}) == 2
