@@ -24,6 +24,7 @@ __all__ = [
     "find_scaler",
     "is_overridden",
     "is_stopped_early",
+    "is_tuning",
     "iterate_evaluations",
     "look_at_metrics",
     "open_device",
@@ -169,6 +170,18 @@ def iterate_evaluations(trainer: Trainer, stage: str) -> Iterator[tuple[Any, str
 def stage_name(stage: str) -> str:
     """Return the name of a stage: train, validation, test or prediction."""
     return _STAGES[stage]
+
+
+def is_tuning(trainer: Trainer) -> bool:
+    """Return whether a tuner tries something out: it takes all callbacks away while it trains.
+
+    ``lr_find``, ``scale_batch_size`` and the callbacks of the same name do, for their trials only.
+    """
+    return not any(
+        kind.__name__ == "CostLensCallback"
+        for callback in trainer.callbacks
+        for kind in type(callback).__mro__
+    )
 
 
 def is_overridden(owner: object, hook: str, base_name: str) -> bool:

@@ -7,6 +7,8 @@ batch belongs to it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from costlens.core.phases import Phase
 from costlens.core.recorder import Recorder
 from costlens.core.snapshot_builder import AttemptState
@@ -34,6 +36,7 @@ class LoopTimes:
         is_complete: Whether a batch has ended whose row is not cut yet.
         is_evaluating: Whether an evaluation loop runs (the sanity check is none).
         is_starting: Whether the set-up of this fit lasts: no batch has been fetched.
+        is_tuning: Tells whether what runs now is a tuner's trial and not the fit itself.
         num_micro: Training steps that returned in the batch under way.
         num_frames: Batches that a training step was called for.
         profiler: Tells when the next bracket opens.
@@ -49,6 +52,7 @@ class LoopTimes:
         "is_complete",
         "is_evaluating",
         "is_starting",
+        "is_tuning",
         "num_frames",
         "num_micro",
         "profiler",
@@ -67,6 +71,7 @@ class LoopTimes:
         self.is_complete = False
         self.is_evaluating = False
         self.is_starting = True
+        self.is_tuning: Callable[[], bool] = bool
         self._has_gap = False
         self._has_wait = False
         self._num_backward = 0
@@ -148,7 +153,8 @@ class LoopTimes:
 
     def shut_down(self) -> None:
         """Begin the time after the last hook of the training or the evaluation."""
-        self.timeline.rebase(Phase.SHUTDOWN)
+        if not self.is_tuning():
+            self.timeline.rebase(Phase.SHUTDOWN)
 
     def settle(self, depth: int) -> None:
         """Leave everything down to ``depth`` and cut a batch that is complete."""

@@ -169,7 +169,7 @@ class EvaluationScope:
 
     Args:
         times: The loop's state.
-        trainer: Tells whether this is the sanity check, which stays start-up.
+        trainer: Tells whether this is the sanity check; that and what a tuner tries are start-up.
         stage: The stage that runs.
         is_all: Whether nothing but this loop runs, so that its end is the end.
     """
@@ -186,7 +186,7 @@ class EvaluationScope:
 
     def __enter__(self) -> None:
         times = self._times
-        times.is_evaluating = not self._trainer.sanity_checking
+        times.is_evaluating = not (self._trainer.sanity_checking or times.is_tuning())
         if times.is_evaluating:
             self._depth = times.timeline.depth
             self._stage_before, times.state.stage = times.state.stage, self._stage

@@ -95,6 +95,7 @@ class TrainerWatch:
         self._global_step = 0
         self._is_automatic = True
         self._times = LoopTimes(parts.timeline, parts.recorder, parts.state)
+        self._times.is_tuning = lambda: facts.is_tuning(trainer)
         self._methods: list[ScopedMethod] = []
 
     def install(self, stage: str) -> None:
