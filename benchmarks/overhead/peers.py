@@ -5,6 +5,7 @@ They are the extra ``bench``; one that is not installed has a row that says so.
 
 from __future__ import annotations
 
+import atexit
 import os
 import socket
 import subprocess
@@ -49,6 +50,7 @@ class TraceML(Subject):
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
+        atexit.register(self.server.kill)  # whatever fails in between
         plain_to = torch.Tensor.to
         traceml_ai.init(
             mode="selective",

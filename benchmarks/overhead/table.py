@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -27,13 +27,13 @@ class Row:
     Args:
         name: Of the subject.
         added: To the training thread; None if the subject could not be measured.
-        behind_us: CPU a step of its other threads and of its processes.
+        behind_us: CPU a step of its other threads and of its processes; None is not measured.
         note: What to know about it.
     """
 
     name: str
     added: Added | None
-    behind_us: tuple[float, float] | None = (0.0, 0.0)
+    behind_us: tuple[float, float] | None = None
     note: str = ""
 
 
@@ -50,22 +50,26 @@ def _cell(us: float) -> str:
     return f"{us:.1f}" if us < 10 else f"{us:.0f}"
 
 
-def make_table(title: str, rows: Iterable[Row]) -> list[str]:
-    """Return the lines of a Markdown table.
+def make_table(title: str, rows: Sequence[Row]) -> list[str]:
+    """Return the lines of a Markdown table; without figures behind the training thread if none.
 
     Args:
         title: Head of the first column.
         rows: In the order of the table.
     """
-    lines = [
-        f"| {title} | training thread | its threads | its processes | |",
-        "| --- | ---: | ---: | ---: | --- |",
+    has_behind = any(row.behind_us for row in rows)
+    heads = [
+        title,
+        "training thread",
+        *(["its threads", "its processes"] if has_behind else []),
+        "",
     ]
-    for row in rows:
-        cells = ["", "", ""]
-        if row.added is not None:
-            cells[0] = f"{row.added.median_us:+.1f} ± {row.added.mad_us:.1f}"
-            if row.behind_us is not None:
-                cells[1:] = [_cell(us) for us in row.behind_us]
-        lines.append("| " + " | ".join([row.name, *cells, row.note]).rstrip() + " |")
-    return lines
+    rule = ["---", *["---:"] * (len(heads) - 2), "---"]
+    lines = [heads, rule, *([row.name, *_cells(row, has_behind), row.note] for row in rows)]
+    return ["| " + " | ".join(cells).rstrip() + " |" for cells in lines]
+
+
+def _cells(row: Row, has_behind: bool) -> list[str]:
+    added = "" if row.added is None else f"{row.added.median_us:+.1f} ± {row.added.mad_us:.1f}"
+    behind = ["", ""] if row.behind_us is None else [_cell(us) for us in row.behind_us]
+    return [added, *behind] if has_behind else [added]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.overhead.table import Row, compare, make_table
+from benchmarks.overhead.table import Added, Row, compare, make_table
 
 
 def test_added_cost_is_paired_by_cycle() -> None:
@@ -21,8 +21,11 @@ def test_added_cost_is_paired_by_cycle() -> None:
 
 def test_what_was_not_measured_has_no_figure() -> None:
     """A peer that is not installed has a row that says so, and no zeros."""
-    (_, _, row) = make_table("Lightning", [Row("peer", None, None, "not installed")])
-    assert row == "| peer |  |  |  | not installed |"
+    rows = [Row("ours", Added(4.0, 1.0), (3.04, 0.0)), Row("peer", None, None, "not installed")]
+    assert make_table("Lightning", rows)[2:] == [
+        "| ours | +4.0 ± 1.0 | 3.0 | – | |",
+        "| peer |  |  |  | not installed |",
+    ]
 
 
 @pytest.mark.slow
