@@ -22,6 +22,7 @@ PARTS = frozenset(
         "grafana",
         "kubernetes",
         "lightning_oldest",
+        "mounts",
         "nvml",
         "prometheus",
         "ray",

@@ -78,6 +78,8 @@ class Launcher:
     def environ(self) -> dict[str, str]:
         """Return the environment of the launches: nothing of the test's own but the run folder."""
         telemetry = {}
+        # Where the package is not installed.
+        checkout = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
         if self.receiver is not None:
             telemetry["OTEL_EXPORTER_OTLP_ENDPOINT"] = self.receiver.endpoint
         return {
@@ -86,6 +88,7 @@ class Launcher:
             "OMP_NUM_THREADS": "1",
             "COSTLENS_DIR": str(self.folder),
             "COSTLENS_WINDOW_S": "0.1",
+            **checkout,
             **telemetry,
         }
 

@@ -53,6 +53,11 @@ class Ended:
         return RankRecord.model_validate_json(path.read_bytes())
 
 
+def checkout() -> dict[str, str]:
+    """Return what leads to the package where it is not installed."""
+    return {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
+
+
 class Job:
     """A job that runs: a script of this folder, with nothing of this process's own settings.
 
@@ -60,19 +65,28 @@ class Job:
         folder: Where its run folders go.
         script: A file of this folder.
         args: Its arguments.
+        prefix: A command that starts the interpreter.
         environ: More variables.
     """
 
-    def __init__(self, folder: Path, script: str, *args: str, **environ: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        script: str,
+        *args: str,
+        prefix: tuple[str, ...] = (),
+        **environ: str,
+    ) -> None:
         self.folder = folder
         self._process = subprocess.Popen(
-            [sys.executable, str(HERE / script), *args],
+            [*prefix, sys.executable, str(HERE / script), *args],
             env={
                 "PATH": os.defpath,
                 "OMP_NUM_THREADS": "1",
                 "COSTLENS_DIR": str(folder),
                 "COSTLENS_SUMMARY": "0",
                 "COSTLENS_WINDOW_S": "0.1",
+                **checkout(),
                 **environ,
             },
             stdin=subprocess.PIPE,
