@@ -24,6 +24,7 @@ from costlens.core.records import (
     ExportHealth,
     LastWordsPart,
     Outcome,
+    RankRecord,
     TelemetryPart,
 )
 from costlens.core.snapshot import Exporter, Snapshot
@@ -196,11 +197,12 @@ class Session:
             job_id=state.rank.job_id,
         )
 
-        def step() -> int:
+        def step() -> int | None:
             if state.end_step is not None:
                 return state.end_step
             late = totals.late_counts.get("optimizer_steps", 0)
-            return (state.start_step or 0) + recorder.counters.optimizer_steps + late
+            steps = recorder.counters.optimizer_steps
+            return None if steps < 0 else (state.start_step or 0) + steps + late
 
         context.sources["step"] = step
         context.sources["iteration"] = lambda: recorder.counters.iterations
@@ -348,10 +350,31 @@ class Session:
         # The record was written before the flush, in case that is the last thing the process does.
         if self.snapshot is None:
             return
-        record = self.snapshot.record.model_copy(update={"telemetry": self._telemetry()})
+        record = self._lengthen(self.snapshot.record)
         self.snapshot = replace(self.snapshot, record=record)
         if self._record in self.exporters:
             self._record.amend(self.snapshot)
+
+    def _lengthen(self, record: RankRecord) -> RankRecord:
+        # What the flush took is shutdown, and paid for.
+        state = self.parts.state
+        end_ns = self._clock()
+        added_ns = end_ns - (state.end_ns or end_ns)
+        state.end_ns = end_ns
+        end_time = state.anchor.to_wall_ns(end_ns) / NS_PER_S
+        shutdown_ns = record.time_ns["shutdown"] + added_ns
+        update = {
+            "telemetry": self._telemetry(),
+            "total_ns": record.total_ns + added_ns,
+            "time_ns": {**record.time_ns, "shutdown": shutdown_ns},
+            "attempt": record.attempt.model_copy(
+                update={"end_time": end_time, "heartbeat_time": end_time}
+            ),
+        }
+        if record.host_ns is not None:
+            host_ns = record.host_ns["shutdown"] + added_ns
+            update["host_ns"] = {**record.host_ns, "shutdown": host_ns}
+        return record.model_copy(update=update)
 
     def _telemetry(self) -> TelemetryPart:
         health: dict[str, ExportHealth] = {}

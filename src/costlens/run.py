@@ -144,7 +144,12 @@ class Run:
                 that asked for the end says otherwise.
             error: What ended it, if anything.
             exit_code: The exit code the process will have, where it is known.
+
+        Raises:
+            ConfigError: If the outcome is none of the outcomes, or the exit code no number; the
+                run goes on.
         """
+        _check_ending(outcome, exit_code)
         if not self.is_active or self._parts is None or self._session is None:
             return self._record
         self.is_active = False
@@ -403,3 +408,11 @@ def _inert_copy(config: Config) -> Run:
 def _torch_version() -> str:
     torch = sys.modules.get("torch")
     return "" if torch is None else str(torch.__version__)
+
+
+def _check_ending(outcome: Outcome | str | None, exit_code: object) -> None:
+    known = [known.value for known in Outcome]
+    if outcome is not None and outcome not in known:
+        raise ConfigError(f"outcome cannot be {outcome!r}; the outcomes are {', '.join(known)}")
+    if exit_code is not None and type(exit_code) is not int:
+        raise ConfigError(f"exit_code cannot be {exit_code!r}; it is a whole number")

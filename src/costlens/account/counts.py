@@ -36,7 +36,7 @@ def steps_made(records: Iterable[RankRecord]) -> dict[int, int]:
     made: dict[int, int] = {}
     for record in records:
         number = record.attempt.number
-        made[number] = max(made.get(number, 0), record.progress.optimizer_steps)
+        made[number] = max(made.get(number, 0), record.progress.optimizer_steps or 0)
     return made
 
 
@@ -55,18 +55,28 @@ def merge_progress(
     attempts: dict[int, list[ProgressPart]] = {}
     for record in records:
         attempts.setdefault(record.attempt.number, []).append(record.progress)
-    together = {
-        name: sum(max(getattr(part, name) for part in parts) for parts in attempts.values())
-        for name in _MADE_TOGETHER
-    }
+    together = {name: _sum_furthest(attempts.values(), name) for name in _MADE_TOGETHER}
+    steps = together["optimizer_steps"]
     everyone = [record.progress for record in records]
-    lost = None if lost_steps is None else sum(lost_steps.values())
+    lost = None if lost_steps is None or steps is None else sum(lost_steps.values())
     totals = [part.total_steps for part in attempts[max(attempts)] if part.total_steps is not None]
     return RunProgress(
-        **together,
+        **{**together, "iterations": together["iterations"] or 0},
         **{name: sum(getattr(part, name) for part in everyone) for name in _SUMMED},
         **{name: sum_count(everyone, name) for name in _OPTIONAL},
         total_steps=max(totals, default=None),
         lost_steps=lost,
-        productive_steps=None if lost is None else max(0, together["optimizer_steps"] - lost),
+        productive_steps=None if lost is None or steps is None else max(0, steps - lost),
     )
+
+
+def _sum_furthest(attempts: Iterable[Sequence[ProgressPart]], name: str) -> int | None:
+    """Return the sum over attempts of the rank furthest on; None if a training one hides it."""
+    total = None
+    for parts in attempts:
+        values = [value for part in parts if (value := getattr(part, name)) is not None]
+        if values:
+            total = (total or 0) + max(values)
+        elif any(part.iterations for part in parts):
+            return None
+    return total

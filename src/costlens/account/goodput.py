@@ -75,7 +75,7 @@ def goodput_share(time_s: Mapping[str, float], progress: RunProgress) -> float |
         progress: Steps made, and how many of them survived.
     """
     total_s = time_s.get("total", 0.0)
-    if progress.productive_steps is None or progress.optimizer_steps <= 0 or total_s <= 0:
+    if progress.productive_steps is None or not progress.optimizer_steps or total_s <= 0:
         return None
     productive_s = sum(time_s.get(phase.name.lower(), 0.0) for phase in PRODUCTIVE_PHASES)
     return productive_s * progress.productive_steps / progress.optimizer_steps / total_s

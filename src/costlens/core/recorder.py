@@ -32,7 +32,8 @@ class Row(NamedTuple):
         start_ns: Monotonic start: the fetch of its batch, or the end of the iteration before.
         end_ns: Monotonic end.
         micro_batches: Training-step calls.
-        optimizer_steps: Optimizer updates that changed parameters.
+        optimizer_steps: Optimizer updates that changed parameters; ``UNKNOWN`` while no optimizer
+            is watched, like the next.
         skipped_steps: Optimizer updates that a gradient scaler skipped.
         samples: Samples; ``UNKNOWN`` while never reported, like the next three.
         slots: Token positions, padding included.
@@ -82,14 +83,19 @@ class Counters:
     def __init__(self) -> None:
         self.iterations = 0
         self.micro_batches = 0
-        self.optimizer_steps = 0
-        self.skipped_steps = 0
+        self.optimizer_steps = UNKNOWN
+        self.skipped_steps = UNKNOWN
         self.samples = UNKNOWN
         self.slots = UNKNOWN
         self.tokens = UNKNOWN
         self.loss_tokens = UNKNOWN
         self.validation_batches = 0
         self.test_batches = 0
+
+    def watch_steps(self) -> None:
+        """Say that optimizer steps are seen from now on: none so far is 0, not unknown."""
+        self.optimizer_steps = max(0, self.optimizer_steps)
+        self.skipped_steps = max(0, self.skipped_steps)
 
     def add_samples(self, count: int) -> None:
         """Add observed samples, >= 0."""

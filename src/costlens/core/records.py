@@ -125,8 +125,8 @@ class ProgressPart(Part):
 
     iterations: int = 0
     micro_batches: int = 0
-    optimizer_steps: int = 0
-    skipped_steps: int = 0
+    optimizer_steps: int | None = Field(None, description="Absent where no optimizer is watched.")
+    skipped_steps: int | None = None
     samples: int | None = None
     slots: int | None = None
     tokens: int | None = None

@@ -207,7 +207,8 @@ def _speed(record: RunRecord) -> Iterable[Renderable]:
 
 def _work(record: RunRecord) -> Iterable[Renderable]:
     progress = record.progress
-    steps = show_count(progress.optimizer_steps)
+    watched = progress.optimizer_steps is not None
+    steps = show_count(progress.optimizer_steps or 0) if watched else "unknown: none is watched"
     reached, goal = record.attempts[-1].end_step, progress.total_steps
     if (
         goal is not None

@@ -124,12 +124,13 @@ def run_info(snapshot: Snapshot) -> Iterable[Point]:
     return [({key: value[:_MAX_VALUE_LENGTH] for key, value in values if value}, 1)]
 
 
-def current_step(snapshot: Snapshot) -> float:
+def current_step(snapshot: Snapshot) -> float | None:
     """Return the optimizer step reached, on the run's scale where the loop knows it."""
     record = snapshot.record
     if record.attempt.end_step is not None:
         return record.attempt.end_step
-    return (record.attempt.start_step or 0) + record.progress.optimizer_steps
+    steps = record.progress.optimizer_steps
+    return None if steps is None else (record.attempt.start_step or 0) + steps
 
 
 def step_counts(snapshot: Snapshot) -> Mapping[str, float | None]:

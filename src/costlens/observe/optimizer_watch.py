@@ -29,6 +29,7 @@ class OptimizerWatch:
     def __init__(self, loop: PlainLoop, optimizer: torch.optim.Optimizer) -> None:
         self._loop = loop
         self._optimizer = weakref.ref(optimizer)
+        loop.recorder.counters.watch_steps()
         self._handles = [
             optimizer.register_step_pre_hook(Hook(self._begin)),
             optimizer.register_step_post_hook(Hook(self._end)),

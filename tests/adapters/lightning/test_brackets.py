@@ -31,6 +31,7 @@ class Loop:
         self.clock = FakeClock(1)
         self.timeline = Timeline(self.clock, 1)
         self.recorder = Recorder(self.timeline)
+        self.recorder.counters.watch_steps()
         run = RunPart(id="run", name="run", costlens_version="0")
         rank = RankPart(rank=0, host_name="host", pid=1)
         self.state = AttemptState(run=run, rank=rank, anchor=Anchor(0, 0), start_ns=1)

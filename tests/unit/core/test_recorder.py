@@ -18,7 +18,9 @@ from costlens.testing import FakeClock
 def make_recorder(capacity: int = 8) -> tuple[FakeClock, Recorder]:
     """Return a recorder and its clock."""
     clock = FakeClock(1000)
-    return clock, Recorder(Timeline(clock, 0), capacity)
+    recorder = Recorder(Timeline(clock, 0), capacity)
+    recorder.counters.watch_steps()
+    return clock, recorder
 
 
 def write(recorder: Recorder, num: int) -> None:

@@ -39,6 +39,7 @@ class Rank:
         self.clock = FakeClock(START_NS)
         self.timeline = Timeline(self.clock, START_NS)
         self.recorder = Recorder(self.timeline)
+        self.recorder.counters.watch_steps()
         self.totals = Totals(has_device=has_device)
         self.quality = QualityBook()
         self.state = AttemptState(

@@ -21,6 +21,7 @@ class Loop:
         self.clock = FakeClock()
         self.timeline = Timeline(self.clock, 0)
         self.recorder = Recorder(self.timeline, capacity)
+        self.recorder.counters.watch_steps()
         self.totals = Totals(KeepPolicy(every=1000))
 
     def iterate(self, duration_ns: int, *, tokens: int = 0, save_ns: int = 0) -> None:

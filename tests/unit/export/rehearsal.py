@@ -49,6 +49,7 @@ class Rehearsal:
         self.telemetry = TelemetryPart()
         self.timeline = Timeline(lambda: self.now_ns, MONO_NS)
         self.recorder = Recorder(self.timeline)
+        self.recorder.counters.watch_steps()
         self.totals = Totals(KeepPolicy(every=every))
         self.quality = QualityBook()
         self.alarms: list[Observation] = []

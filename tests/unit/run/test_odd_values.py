@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ import torch
 
 import costlens
 from costlens.core.records import Outcome, RankRecord
+from costlens.errors import ConfigError
+from costlens.testing import MemoryExporter
 
 
 def _train(num: int = 3, **counts: Any) -> RankRecord:
@@ -63,3 +66,42 @@ def test_metrics_may_have_any_name() -> None:
     record = run.finish()
     assert record is not None
     assert record.quality["self"].num_values == 2
+
+
+def test_steps_are_unknown_where_no_optimizer_is_watched() -> None:
+    """Unknown is absent: 0 steps is said only of a watched optimizer."""
+    assert _train().progress.optimizer_steps is None
+    run = costlens.start("watched", summary=False)
+    model = torch.nn.Linear(2, 1)
+    run.watch(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    record = run.finish()
+    assert record is not None
+    assert (record.progress.optimizer_steps, record.progress.skipped_steps) == (0, 0)
+
+
+def test_an_ending_that_is_none_is_refused_and_the_run_goes_on() -> None:
+    """A misspelt outcome is the user's slip: it is named, and can be put right."""
+    run = costlens.start("ends", summary=False)
+    with pytest.raises(ConfigError, match=r"'nonsense'.*completed"):
+        run.finish("nonsense")
+    with pytest.raises(ConfigError, match="exit_code"):
+        run.finish(exit_code=1.5)  # type: ignore[arg-type]
+    assert run.is_active
+    record = run.finish("stopped_early", exit_code=0)
+    assert record is not None
+    assert record.attempt.outcome is Outcome.STOPPED_EARLY
+
+
+def test_the_flush_is_shutdown_and_counts() -> None:
+    """What a slow exporter takes at the end is in the record, in the phase that names it."""
+
+    class Slow(MemoryExporter):
+        def finish(self, deadline_ns: int) -> None:
+            time.sleep(0.2)
+
+    run = costlens.Run(costlens.Config(name="slow", summary=False), exporters=[Slow()])
+    run.open()
+    record = run.finish()
+    assert record is not None
+    assert record.time_ns["shutdown"] >= 200_000_000
+    assert sum(record.time_ns.values()) == record.total_ns

@@ -46,6 +46,7 @@ class StepCounter:
             optimizers: All of them.
             scaler: The ``GradScaler`` that may leave updates out, or None.
         """
+        self.times.counters.watch_steps()
         self.is_silent = not all(hasattr(each, "register_step_post_hook") for each in optimizers)
         for optimizer in () if self.is_silent else optimizers:
             calls = _Calls(self)
