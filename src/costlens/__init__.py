@@ -1,4 +1,4 @@
-"""Where the time and the money of a training run go, and what a crash would cost.
+"""Where the time and the money of a training run go.
 
 What a user imports stands here and loads on first use, so that ``import costlens`` loads neither
 torch nor the OTel SDK, NVML or fsspec.

@@ -133,7 +133,10 @@ class _Reader:
         protocol = self._protocol(signal)
         variable, from_environ = self._otlp(signal, "ENDPOINT")
         url = self._base_url or from_environ or _DEFAULT_ENDPOINTS[protocol]
-        scheme = urlsplit(url).scheme.lower()
+        try:
+            scheme = urlsplit(url).scheme.lower()
+        except ValueError:  # such as http://[::1
+            scheme = ""
         if protocol == "http/protobuf" and scheme not in {"http", "https"}:
             self.problems.append(
                 f"{variable} must start with http:// or https:// for the protocol http/protobuf, "
@@ -227,5 +230,8 @@ class _Reader:
 
 def _target(url: str) -> str:
     """Return ``host:port`` of a URL or of a bare ``host:port``, without credentials."""
-    place = urlsplit(url).netloc or url.partition("/")[0]
+    try:
+        place = urlsplit(url).netloc or url.partition("/")[0]
+    except ValueError:
+        return "an address that is no URL"
     return place.rpartition("@")[2]
