@@ -317,7 +317,13 @@ def test_records_are_replaced_and_read_in_order(store: Store) -> None:
     for attempt, rank in ((2, 0), (1, 10), (1, 2)):
         folder.write_record(attempt, rank, b"{}")
         folder.write_record(attempt, rank, json.dumps({"at": [attempt, rank]}).encode())
-    assert folder.read_records() == ([{"at": [1, 2]}, {"at": [1, 10]}, {"at": [2, 0]}], [])
+    records, problems = folder.read_records()
+    assert [*records.items()] == [
+        ("record-1-2.json", {"at": [1, 2]}),
+        ("record-1-10.json", {"at": [1, 10]}),
+        ("record-2-0.json", {"at": [2, 0]}),
+    ]
+    assert problems == []
     assert folder.read_record(1, 2) == b'{"at": [1, 2]}'
     assert folder.read_record(1, 3) is None
 
@@ -329,9 +335,9 @@ def test_an_unreadable_record_is_reported(store: Store) -> None:
     for rank, data in enumerate((b"", b'{"rank":', b"[1]", b"\xff\xfe", b"[" * 100_000), start=1):
         folder.write_record(1, rank, data)
     records, problems = folder.read_records()
-    assert records == [{"rank": 0}]
+    assert records == {"record-1-0.json": {"rank": 0}}
     assert [problem.split(":")[0] for problem in problems] == [
-        f"run/record-1-{rank}.json" for rank in range(1, 6)
+        f"record-1-{rank}.json" for rank in range(1, 6)
     ]
 
 

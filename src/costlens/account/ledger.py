@@ -6,6 +6,7 @@ answer.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -20,6 +21,7 @@ from costlens.account.attempts import (
 )
 from costlens.account.cost import price_run
 from costlens.account.counts import merge_progress, steps_made
+from costlens.account.documents import check_document
 from costlens.account.goodput import count_lost_steps
 from costlens.account.quality import merge_quality
 from costlens.account.throughput import merge_iteration_times, merge_rates, merge_startup
@@ -29,29 +31,85 @@ from costlens.core.records import RANK_SCHEMA, ExportHealth, Outcome, RankRecord
 from costlens.core.run_record import AttemptSummary, CheckpointPart, RankSummary, RunRecord
 from costlens.errors import RecordError
 
-__all__ = ["merge", "parse_records"]
+__all__ = ["merge", "merge_readable", "parse_records"]
+
+# What working with values that a record may hold could raise.
+_UNFORESEEN = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+_NO_RECORD = "the run has no readable record yet"
+_MAX_SHOWN = 60
 
 
-def parse_records(documents: Iterable[Mapping[str, object]]) -> tuple[list[RankRecord], list[str]]:
-    """Return the readable records, and a line for each document that is not one.
+def parse_records(
+    documents: Mapping[str, Mapping[str, object]],
+) -> tuple[dict[str, RankRecord], list[str]]:
+    """Return the readable records by name, and a line for each document that is not one.
 
     Args:
-        documents: Decoded JSON of record files.
+        documents: Decoded JSON of record files, by the names of the files.
     """
-    records, problems = [], []
-    for document in documents:
+    records, problems = {}, []
+    for name, document in documents.items():
         version = document.get("schema_version")
         if version != RANK_SCHEMA:
+            shown = repr(version)[:_MAX_SHOWN]
             problems.append(
-                f"a record of version {version!r} was skipped; this costlens reads {RANK_SCHEMA}"
+                f"{name}: a record of version {shown} was skipped; this costlens reads "
+                f"{RANK_SCHEMA}"
             )
             continue
         try:
-            records.append(RankRecord.model_validate(document))
+            check_document(document)
+            records[name] = _validate(document)
         except ValidationError as error:
             place = ".".join(str(part) for part in error.errors()[0]["loc"])
-            problems.append(f"a record was skipped: {place} is missing or wrong")
+            problems.append(f"{name}: the record was skipped: {place} is missing or wrong")
+        except ValueError as error:
+            problems.append(f"{name}: the record was skipped: {error}")
     return records, problems
+
+
+def _validate(document: Mapping[str, object]) -> RankRecord:
+    # Strictly, and as JSON: there "inf" and "12" are texts, and an enumeration's value is one.
+    return RankRecord.model_validate_json(json.dumps(document), strict=True)
+
+
+def merge_readable(
+    records: Mapping[str, RankRecord],
+    problems: Iterable[str] = (),
+    *,
+    now: float,
+    ends: Ends | None = None,
+) -> RunRecord:
+    """Return the merged record of a run without those records that cannot be worked with.
+
+    What each says may be allowed and yet not fit together, in a way that nobody foresaw: such a
+    record is named among the problems, and hides no other.
+
+    Args:
+        records: Records of one run by the names of their files.
+        problems: What could not be read, to be told along.
+        now: Unix time of the reader, against which a silent rank counts as lost.
+        ends: What a witness says of processes that are gone.
+
+    Raises:
+        RecordError: If there is no record.
+    """
+    if not records:
+        raise RecordError(_NO_RECORD)
+    told = [*problems]
+    try:
+        return merge([*records.values()], told, now=now, ends=ends)
+    except _UNFORESEEN:
+        usable = {}
+        for name, record in records.items():
+            try:
+                merge([record], now=now, ends=ends)
+                usable[name] = record
+            except _UNFORESEEN as error:
+                told.append(f"{name}: the record was skipped: {type(error).__name__} in its sums")
+        if len(usable) == len(records):
+            raise
+        return merge([*usable.values()], told, now=now, ends=ends)
 
 
 def merge(
@@ -77,7 +135,7 @@ def merge(
         RecordError: If there is no record.
     """
     if not records:
-        raise RecordError("the run has no readable record yet")
+        raise RecordError(_NO_RECORD)
     chosen, notes = _choose(records)
     groups = group_attempts(close_lost(chosen, now, ends))
     everyone = [record for group in groups.values() for record in group]

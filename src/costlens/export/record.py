@@ -9,9 +9,9 @@ from __future__ import annotations
 import errno
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 
-from costlens.account.ledger import merge, parse_records
+from costlens.account.ledger import merge_readable, parse_records
 from costlens.core.clock import NS_PER_S, Clock
 from costlens.core.log import Logger, log
 from costlens.core.phases import NAMES
@@ -183,26 +183,33 @@ def read_run(folder: RunFolder, now: float, witness: Witness | None = None) -> R
         RecordError: If no record in it can be read.
     """
     records, problems = _read_records(folder)
-    ends = {} if witness is None else _ask(witness, records)
+    ends = {} if witness is None else _ask(witness, records.values())
     if ends:
         # They may have said their last words between the reading and the asking.
         records, problems = _read_records(folder)
-    seen = {record.attempt.number for record in records}
-    silent = [
+    silent = _find_silent(folder, {record.attempt.number for record in records.values()})
+    return merge_readable(records, [*problems, *silent], now=now, ends=ends)
+
+
+def _find_silent(folder: RunFolder, seen: Collection[int]) -> list[str]:
+    try:
+        attempts = folder.attempts()
+    except StorageError as error:
+        return [f"attempts: {error}"]
+    return [
         f"attempt {number} was launched and left no record"
-        for number in folder.attempts()
+        for number in attempts
         if number not in seen
     ]
-    return merge(records, [*problems, *silent], now=now, ends=ends)
 
 
-def _read_records(folder: RunFolder) -> tuple[list[RankRecord], list[str]]:
+def _read_records(folder: RunFolder) -> tuple[dict[str, RankRecord], list[str]]:
     documents, problems = folder.read_records()
     records, more = parse_records(documents)
     return records, [*problems, *more]
 
 
-def _ask(witness: Witness, records: list[RankRecord]) -> dict[tuple[int, int], LastWordsPart]:
+def _ask(witness: Witness, records: Iterable[RankRecord]) -> dict[tuple[int, int], LastWordsPart]:
     living = [record for record in records if record.attempt.outcome is Outcome.RUNNING]
     said = {(record.attempt.number, record.rank.rank): witness(record) for record in living}
     return {key: words for key, words in said.items() if words is not None}

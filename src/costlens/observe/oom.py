@@ -7,6 +7,7 @@ reads the file again after a process that could not speak.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from costlens.core.records import OomPart
@@ -30,7 +31,10 @@ def recount_oom(oom: OomPart | None) -> OomPart | None:
     """Return the count as it stands now; the old one where it cannot be read any more."""
     if oom is None:
         return None
-    count = _read_count(Path(oom.path))
+    path = Path(oom.path)
+    # A record from elsewhere may name anything; what is outside may block, or be no count.
+    is_counter = ".." not in path.parts and path.is_relative_to(_ROOT)
+    count = _read_count(path) if is_counter else None
     return oom if count is None else oom.model_copy(update={"count": count})
 
 
@@ -54,7 +58,9 @@ def _candidates() -> Iterator[Path]:
 def _read_count(path: Path) -> int | None:
     try:
         text = path.read_text(encoding="ascii", errors="replace")
-    except OSError:
+    except (OSError, ValueError):  # a path that holds a NUL
         return None
     fields = (line.split() for line in text.splitlines())
-    return next((int(pair[1]) for pair in fields if pair[0:1] == ["oom_kill"]), None)
+    with suppress(ValueError, IndexError):
+        return next((int(pair[1]) for pair in fields if pair[0:1] == ["oom_kill"]), None)
+    return None

@@ -83,7 +83,7 @@ def is_alive(pid: int, ticks: int) -> bool:
     """
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):  # no process of this system has such a number
         return False
     except PermissionError:
         pass  # it exists, and is another user's

@@ -8,8 +8,10 @@ beside its place first and published whole.
 from __future__ import annotations
 
 import errno
+import io
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -55,10 +57,13 @@ class LocalBackend:
         return created
 
     def read(self, key: str) -> bytes | None:
-        """Return the bytes, or None; a folder is not an object."""
+        """Return the bytes, or None; a folder is not an object.
+
+        Only regular files are read: a pipe would block, and a device may never end.
+        """
         for last_try in (False,) * (_READ_TRIES - 1) + (True,):
             try:
-                return self._path(key).read_bytes()
+                return _read_regular(self._path(key))
             except _ABSENT:
                 return None
             except OSError as error:
@@ -85,29 +90,29 @@ class LocalBackend:
         found, folders = [], [prefix]
         while folders:
             folder = folders.pop()
-            for entry in _entries(self._path(folder)):
+            for entry in self._entries(folder):
                 key = f"{folder}/{entry.name}" if folder else entry.name
                 if entry.is_dir(follow_symlinks=False):
                     folders.append(key)
-                elif entry.is_file() and not _is_temporary(entry.name):
+                elif _is_file(entry) and not _is_temporary(entry.name):
                     found.append(key)
         return found
 
     def children(self, prefix: str) -> list[str]:
         """Return the names directly under the folder, those of folders ending in ``/``."""
         return [
-            f"{entry.name}/" if entry.is_dir() else entry.name
-            for entry in _entries(self._path(prefix))
+            f"{entry.name}/" if _is_folder(entry) else entry.name
+            for entry in self._entries(prefix)
             if not _is_temporary(entry.name)
         ]
 
     def sizes(self, prefix: str) -> dict[str, int]:
         """Return the bytes of each file directly under the folder, by its name."""
         found = {}
-        for entry in _entries(self._path(prefix)):
+        for entry in self._entries(prefix):
             if not _is_temporary(entry.name):
                 with suppress(FileNotFoundError):  # removed since the folder was read
-                    if entry.is_file():
+                    if _is_file(entry):
                         found[entry.name] = entry.stat().st_size
         return found
 
@@ -119,7 +124,7 @@ class LocalBackend:
     def remove_temporaries(self, prefix: str, older_than_s: float) -> int:
         """Return how many temporaries of killed writers were removed from this one folder."""
         folder, num_removed = self._path(prefix), 0
-        left = [entry for entry in _entries(folder) if _is_temporary(entry.name)]
+        left = [entry for entry in self._entries(prefix) if _is_temporary(entry.name)]
         if not left:
             return 0
         # The file system's own clock: a file server's may differ from this host's.
@@ -134,6 +139,18 @@ class LocalBackend:
 
     def _path(self, key: str) -> Path:
         return self._root.joinpath(*key.split("/"))
+
+    def _entries(self, prefix: str) -> list[os.DirEntry[str]]:
+        """Return what the folder holds; nothing where there is none, unless a file is the root."""
+        try:
+            with os.scandir(self._path(prefix)) as entries:
+                return [*entries]
+        except FileNotFoundError:
+            return []
+        except NotADirectoryError:
+            if prefix:
+                return []
+            raise
 
 
 @contextmanager
@@ -204,12 +221,31 @@ def _sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
+def _read_regular(path: Path) -> bytes:
+    with io.FileIO(path, "rb", opener=_open_at_once) as file:  # refuses folders itself
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is a pipe or a device, not a regular file")
+        return file.readall()
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    # Otherwise opening a pipe waits for somebody to write into it.
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    # A link that leads to itself or into a place that is closed is no reason to list nothing.
     try:
-        with os.scandir(folder) as entries:
-            return [*entries]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()
+    except OSError:
+        return False
 
 
 def _is_temporary(name: str) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import string
 import time
 import unicodedata
 
@@ -15,6 +16,7 @@ __all__ = ["new_run_id", "safe_name"]
 
 _MAX_BYTES = 120  # file systems allow 255 bytes a part; a path of several has to fit as well
 _HASH_CHARS = 8
+_KEPT = frozenset(string.ascii_letters + string.digits + "._-")
 _STAMP_BYTES = len("-yyyymmdd-hhmmss-ffff")
 # What Windows takes for devices, whatever follows a dot; and the word for the newest run.
 _RESERVED = re.compile(r"(?i:(con|prn|aux|nul|com\d|lpt\d)(\.|$))|latest$")
@@ -23,15 +25,15 @@ _RESERVED = re.compile(r"(?i:(con|prn|aux|nul|com\d|lpt\d)(\.|$))|latest$")
 def safe_name(text: str) -> str:
     """Return `text` where it can be one part of a path, else a form of it that can.
 
-    Letters and digits of any script, ``.``, ``_`` and ``-`` stay; a changed name ends in a short
-    hash of the original, so that two names do not become one. Always the same for the same text,
-    and ``safe_name(safe_name(x)) == safe_name(x)``.
+    ASCII letters and digits, ``.``, ``_`` and ``-`` stay, accents go; a changed name ends in a
+    short hash of the original, so that two names do not become one. Always the same for the same
+    text, whatever the locale, and ``safe_name(safe_name(x)) == safe_name(x)``.
 
     Args:
         text: Any text, hostile or empty.
 
     Returns:
-        1 to 120 bytes of UTF-8; never a path, a hidden file, a Windows device, or ``latest``.
+        1 to 120 bytes of ASCII; never a path, a hidden file, a Windows device, or ``latest``.
     """
     return _safe_name(text, _MAX_BYTES)
 
@@ -49,21 +51,17 @@ def new_run_id(name: str, wall_ns: int, entropy: str) -> str:
 
 
 def _safe_name(text: str, max_bytes: int) -> str:
-    # One form for letters that can be written in two ways: macOS stores them decomposed.
-    kept = "".join(c if _is_kept(c) else "-" for c in unicodedata.normalize("NFC", text))
+    # ASCII alone: ranks of one job may run under different locales, and have to find one folder.
+    bare = (c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
+    kept = "".join(c if c in _KEPT else "-" for c in bare)
     kept = kept.strip(".-")  # hidden files, options of a command line, a dot Windows drops
     if _RESERVED.match(kept):
         kept = f"run-{kept}"
-    if kept == text and kept and len(kept.encode()) <= max_bytes:
+    if kept == text and kept and len(kept) <= max_bytes:
         return kept
     room = max_bytes - 1 - _HASH_CHARS
-    stem = kept.encode()[:room].decode("utf-8", "ignore").strip(".-")
+    stem = kept[:room].strip(".-")
     return f"{stem or 'run'}-{_digest(text)[:_HASH_CHARS]}"
-
-
-def _is_kept(character: str) -> bool:
-    # Letters, their marks, and numbers: categories L, M and N.
-    return character in "._-" or unicodedata.category(character)[0] in "LMN"
 
 
 def _digest(text: str) -> str:

@@ -22,9 +22,10 @@ from costlens.storage.telemetry_folder import TelemetryFolder
 __all__ = ["MAX_RECORD_BYTES", "RunFolder", "claim_run_id"]
 
 MAX_RECORD_BYTES = 256 * 1024
-_CLAIM = re.compile(r"(\d{4,6})\.json")
-_RECORD = re.compile(r"record-(\d+)-(\d+)\.json")
-_SEGMENT = re.compile(r"windows-(\d+)-(\d+)-(\d+)\.jsonl")
+_CLAIM = re.compile(r"([0-9]{4,6})\.json")
+_RECORD = re.compile(r"record-(0|[1-9][0-9]{0,18})-(0|[1-9][0-9]{0,18})\.json")
+_LIKE_RECORD = re.compile(r"record-.*\.json/?")
+_SEGMENT = re.compile(r"windows-([0-9]+)-([0-9]+)-([0-9]+)\.jsonl")
 _RUN_ID_KEY = "run.json"
 # Each try that fails means that another launch has taken a number, or that a claim is being
 # written on a file system without hard links; a hundred launches at once is beyond use.
@@ -109,7 +110,8 @@ class RunFolder:
             StorageError: If the store cannot be listed.
         """
         numbers = {self._attempt_key(number): number for number in self.attempts()}
-        claims, problems = self._read_json(numbers)
+        names = {key: key.removeprefix(f"{self.run_id}/") for key in numbers}
+        claims, problems = self._read_json(names)
         return {numbers[key]: claim for key, claim in claims.items()}, problems
 
     def write_record(self, attempt: int, rank: int, data: bytes) -> None:
@@ -140,17 +142,25 @@ class RunFolder:
         """
         return self._store.read(self._record_key(attempt, rank))
 
-    def read_records(self) -> tuple[list[dict[str, object]], list[str]]:
-        """Return all records by attempt and rank, and what is wrong with those left out.
+    def read_records(self) -> tuple[dict[str, dict[str, object]], list[str]]:
+        """Return all records by the name of their file, and what is wrong with those left out.
 
-        One listing and one read a record; object stores are asked side by side.
+        In the order of attempts and ranks. What looks like a record and is none is told, too. One
+        listing and one read a record; object stores are asked side by side.
 
         Raises:
             StorageError: If the store cannot be listed.
         """
-        numbers = sorted(_numbers(_RECORD, self._store.children(self.run_id)))
-        records, problems = self._read_json(self._record_key(*pair) for pair in numbers)
-        return [*records.values()], problems
+        names = self._store.children(self.run_id)
+        numbers = sorted(_numbers(_RECORD, names))
+        keys = {self._record_key(*pair): f"record-{pair[0]}-{pair[1]}.json" for pair in numbers}
+        records, problems = self._read_json(keys)
+        odd = [
+            f"{name}: it looks like a record and is none; it is left out"
+            for name in names
+            if _LIKE_RECORD.fullmatch(name) and not _RECORD.fullmatch(name)
+        ]
+        return {keys[key]: records[key] for key in keys if key in records}, [*problems, *odd]
 
     def append_segment(self, attempt: int, rank: int, n: int, lines: list[bytes]) -> None:
         """Write one closed segment, which is never changed again; no lines, no segment.
@@ -217,13 +227,19 @@ class RunFolder:
     def _record_key(self, attempt: int, rank: int) -> str:
         return f"{self.run_id}/record-{attempt}-{rank}.json"
 
-    def _read_json(self, keys: Iterable[str]) -> tuple[dict[str, dict[str, object]], list[str]]:
+    def _read_json(
+        self, names: Mapping[str, str]
+    ) -> tuple[dict[str, dict[str, object]], list[str]]:
+        """Return what the keys hold, and a line that begins with its name for each of the rest."""
+        read = self._store.read_many([*names])
         found, problems = {}, []
-        for key, data in self._store.read_many([*keys]).items():
+        for key, name in names.items():
             try:
-                found[key] = _from_json(data)
+                found[key] = _from_json(read[key])
+            except KeyError:
+                problems.append(f"{name}: there is no such file, or its link leads nowhere")
             except (StorageError, ValueError) as error:
-                problems.append(f"{key}: {error}")
+                problems.append(f"{name}: {error}")
         return found, problems
 
     def _remove_temporaries(self) -> None:

@@ -9,8 +9,9 @@ import calendar
 import difflib
 import re
 import time
+from contextlib import suppress
 
-from costlens.errors import RunNotFoundError
+from costlens.errors import RunNotFoundError, StorageError
 from costlens.storage.names import safe_name
 from costlens.storage.run_folder import RunFolder
 from costlens.storage.store import Store
@@ -25,12 +26,13 @@ _MAX_SHOWN = 10
 def list_runs(store: Store) -> list[str]:
     """Return the sorted ids of the runs in `store`: the folders that hold a claimed attempt.
 
-    One listing, and one more a folder.
+    One listing, and one more a folder. A folder that cannot be looked into counts, so that it is
+    not missed.
 
     Raises:
         StorageError: If the store cannot be listed.
     """
-    return [run_id for run_id in _folders(store) if RunFolder(store, run_id).attempts()]
+    return [run_id for run_id in _folders(store) if _is_run(store, run_id)]
 
 
 def find_run(store: Store, text: str) -> str:
@@ -49,7 +51,7 @@ def find_run(store: Store, text: str) -> str:
             raise _not_found(store, text, runs)
         return max(runs, key=lambda run_id: (_launched_ns(store, run_id), run_id))
     safe = safe_name(text)
-    if RunFolder(store, safe).attempts():
+    if _is_run(store, safe):
         return safe
     runs = list_runs(store)
     for fits in (str.startswith, str.__contains__):
@@ -85,10 +87,19 @@ def _folders(store: Store) -> list[str]:
     return [name for name in names if safe_name(name) == name]
 
 
+def _is_run(store: Store, run_id: str) -> bool:
+    try:
+        return bool(RunFolder(store, run_id).attempts())
+    except StorageError:
+        return True
+
+
 def _launched_ns(store: Store, run_id: str) -> int:
     """Return when the run was launched last, from its claims, else from its id, else 0."""
-    claims, _ = RunFolder(store, run_id).read_claims()
-    launches = [claim.get("wall_ns") for claim in claims.values()]
+    launches: list[object] = []
+    with suppress(StorageError):
+        claims, _ = RunFolder(store, run_id).read_claims()
+        launches = [claim.get("wall_ns") for claim in claims.values()]
     return max([_stamped_ns(run_id), *(at for at in launches if isinstance(at, int))])
 
 

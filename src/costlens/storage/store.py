@@ -22,9 +22,11 @@ _Names: TypeAlias = "list[str]"  # inside the class, `list` is the method
 _REMEDIES = {
     errno.EACCES: "make it writable for this user, or choose another place",
     errno.EDQUOT: "raise the quota, remove old runs, or choose another place",
+    errno.EINVAL: "remove or rename it",
     errno.ENAMETOOLONG: "choose a shorter name or folder",
     errno.ENOENT: "check that the folder or bucket exists",
     errno.ENOSPC: "free some space, or choose another place",
+    errno.ENOTDIR: "a file is in the way: remove it, or choose another place",
     errno.EPERM: "make it writable for this user, or choose another place",
     errno.EROFS: "choose a place that is not mounted read-only",
 }

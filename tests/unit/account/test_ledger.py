@@ -153,18 +153,23 @@ def test_other_versions_and_damaged_records_are_skipped_and_told() -> None:
     good = json.loads(make_record().model_dump_json())
     newer = {**good, "schema_version": "costlens.rank/9"}
     broken = {**good, "rank": {"rank": -1}}
-    records, problems = parse_records([good, newer, broken, {}])
-    assert records == [make_record()]
+    records, problems = parse_records(
+        {f"record-1-{rank}.json": each for rank, each in enumerate([good, newer, broken, {}])}
+    )
+    assert records == {"record-1-0.json": make_record()}
+    reads = "was skipped; this costlens reads costlens.rank/1"
     assert problems == [
-        "a record of version 'costlens.rank/9' was skipped; this costlens reads costlens.rank/1",
-        "a record was skipped: rank.rank is missing or wrong",
-        "a record of version None was skipped; this costlens reads costlens.rank/1",
+        f"record-1-1.json: a record of version 'costlens.rank/9' {reads}",
+        "record-1-2.json: the record was skipped: rank.rank is missing or wrong",
+        f"record-1-3.json: a record of version None {reads}",
     ]
 
 
 def test_fields_of_a_newer_costlens_are_ignored() -> None:
     """A record with an additional field is read like any other."""
-    records, problems = parse_records([{**json.loads(make_record().model_dump_json()), "mood": 1}])
+    records, problems = parse_records(
+        {"a": {**json.loads(make_record().model_dump_json()), "mood": 1}}
+    )
     assert (len(records), problems) == (1, [])
 
 

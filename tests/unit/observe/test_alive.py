@@ -71,3 +71,8 @@ def test_the_space_of_a_pid_is_this_boot_and_namespace(
     assert pid_space() not in {None, here}
     monkeypatch.setattr(process, "_BOOT", tmp_path / "none")
     assert pid_space() is None
+
+
+def test_a_number_that_no_process_can_have_is_nobody() -> None:
+    """A record may hold any number; asking the system about it raises nothing."""
+    assert not is_alive(2**70, 5)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from costlens.core.records import OomPart
 from costlens.observe import oom
 from costlens.observe.oom import find_oom, recount_oom
 
@@ -52,6 +53,15 @@ def test_the_count_is_found_in_either_version(
     again = recount_oom(found)
     assert again is not None
     assert (again.start_count, again.count) == (2, 5)
+
+
+def test_a_record_cannot_send_the_reader_elsewhere(cgroups: Path) -> None:
+    """Only counters below the root of cgroups are read again, and only numbers count."""
+    outside = _write(cgroups.parent / "elsewhere", V2.format(9))
+    odd = _write(cgroups / "odd", "oom_kill\n")
+    for path in (str(outside), f"{cgroups}/../elsewhere", str(odd), f"{cgroups}/a\0b"):
+        found = OomPart(path=path, start_count=1, count=1)
+        assert recount_oom(found) == found
 
 
 def test_no_count_is_unknown_and_not_zero(cgroups: Path) -> None:

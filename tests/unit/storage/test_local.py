@@ -152,12 +152,15 @@ def test_a_vanished_folder_is_made_again(tmp_path: Path) -> None:
 
 
 def test_a_file_in_the_place_of_the_folder(tmp_path: Path) -> None:
-    """A place that is a file is refused when written and empty when read."""
+    """A place that is a file is refused when written and when listed: it is not an empty folder."""
     (tmp_path / "runs").write_bytes(b"a file")
     store = Store(tmp_path / "runs")
     with pytest.raises(StorageError, match=r"\(ENOTDIR\)"):
         store.put("run/x", b"1")
-    assert (store.read("run/x"), store.list(), store.children()) == (None, [], [])
+    for look in (store.list, store.children, store.sizes):
+        with pytest.raises(StorageError, match=r"a file is in the way"):
+            look()
+    assert (store.read("run/x"), store.children("run")) == (None, [])
     store.delete("run/x")
     assert (tmp_path / "runs").read_bytes() == b"a file"
 
@@ -248,16 +251,16 @@ def test_a_file_replaced_on_another_host_is_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """NFS answers ESTALE when a file goes while it is read: twice is repeated, always is told."""
-    store, read, num_stale = Store(tmp_path), Path.read_bytes, [2]
+    store, read, num_stale = Store(tmp_path), local._read_regular, [2]
     store.put("a", b"1")
 
-    def stale(self: Path) -> bytes:
+    def stale(path: Path) -> bytes:
         if num_stale[0]:
             num_stale[0] -= 1
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
-        return read(self)
+        return read(path)
 
-    monkeypatch.setattr(Path, "read_bytes", stale)
+    monkeypatch.setattr(local, "_read_regular", stale)
     assert store.read("a") == b"1"
     num_stale[0] = 99
     with pytest.raises(StorageError, match="ESTALE"):

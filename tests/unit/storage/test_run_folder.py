@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from costlens.errors import StorageError
+from costlens.storage.local import LocalBackend
 from costlens.storage.run_folder import RunFolder, claim_run_id
 from costlens.storage.store import Store
 
@@ -96,7 +97,7 @@ def test_foreign_files_are_not_claims(tmp_path: Path) -> None:
     assert folder.claim_attempt("k", {}) == 2
     claims, problems = folder.read_claims()
     assert claims == {2: {"launch_key": "k"}}
-    assert [problem.split(":")[0] for problem in problems] == ["run/attempts/0001.json"]
+    assert [problem.split(":")[0] for problem in problems] == ["attempts/0001.json"]
 
 
 def test_numbers_go_on_after_9999(tmp_path: Path) -> None:
@@ -113,10 +114,10 @@ def test_an_unreadable_claim_stops_the_claim(
     """A claim that cannot be read might be ours, so no number is taken beside it."""
     RunFolder(Store(tmp_path), "run").claim_attempt("k", {})
 
-    def refuse(self: Path) -> bytes:
+    def refuse(self: LocalBackend, key: str) -> bytes:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(LocalBackend, "read", refuse)
     with pytest.raises(StorageError, match="EIO"):
         RunFolder(Store(tmp_path), "run").claim_attempt("k", {})
     assert Store(tmp_path).list() == ["run/attempts/0001.json"]
@@ -153,8 +154,37 @@ def test_a_vanished_run_goes_on(tmp_path: Path) -> None:
     (tmp_path / "run").rmdir()
     folder.append_segment(1, 0, 1, [b"{}"])
     folder.write_record(1, 0, b'{"n": 2}')
-    assert folder.read_records() == ([{"n": 2}], [])
+    assert folder.read_records() == ({"record-1-0.json": {"n": 2}}, [])
     assert [*folder.read_segments(1, 0)] == [b"{}"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
+def test_what_is_no_regular_file_is_told_and_does_not_block(tmp_path: Path) -> None:
+    """A pipe, a folder, links to nothing and to themselves, odd names: all named, none read."""
+    folder = RunFolder(Store(tmp_path), "run")
+    folder.claim_attempt("k", {})
+    folder.write_record(1, 0, b"{}")
+    run = tmp_path / "run"
+    os.mkfifo(run / "record-2-0.json")
+    os.mkfifo(run / "attempts/0002.json")
+    (run / "record-3-0.json").mkdir()
+    (run / "record-4-0.json").symlink_to(run / "absent")
+    (run / "record-5-0.json").symlink_to(run / "record-5-0.json")
+    (run / "record-6-0.json").symlink_to("/dev/zero")
+    for name in ("record-02-0.json", "record-2-x.json", "record-٢-0.json"):
+        (run / name).write_bytes(b"{}")
+    (run / "notes.json").write_bytes(b"{}")
+    records, problems = folder.read_records()
+    assert [*records] == ["record-1-0.json"]
+    assert sorted(problem.split(":")[0] for problem in problems) == sorted(
+        [
+            *("record-2-0.json", "record-3-0.json/", "record-4-0.json", "record-5-0.json"),
+            *("record-6-0.json", "record-02-0.json", "record-2-x.json", "record-٢-0.json"),
+        ]
+    )
+    claims, told = folder.read_claims()
+    assert [*claims] == [1]
+    assert [problem.split(":")[0] for problem in told] == ["attempts/0002.json"]
 
 
 @pytest.mark.parametrize("data", [b"not json", b"[]", b"{}", b'{"run_id": 3}', b"\xff"])

@@ -54,6 +54,15 @@ def test_a_run_is_found(store: Store, text: str, found: str) -> None:
     assert find_run(store, text) == found
 
 
+def test_a_run_that_cannot_be_looked_into_hides_no_other(store: Store, tmp_path: Path) -> None:
+    """Its attempts lead nowhere: it is listed, found by name, and no obstacle to the latest."""
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken/attempts").symlink_to(tmp_path / "broken/attempts")
+    assert list_runs(store) == sorted(["broken", LARGE, SMALL, SMALL_LATER, JOB])
+    assert find_run(store, "brok") == "broken"
+    assert find_run(store, "latest") == LARGE
+
+
 def test_an_exact_id_wins_over_longer_ones(store: Store) -> None:
     """A run whose id begins another's can still be named."""
     RunFolder(store, "slurm-47").claim_attempt("k", {})
