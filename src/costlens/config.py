@@ -39,6 +39,15 @@ _CREDENTIALS = re.compile(r"(?<=://)\S*@|(?<=\?)\S*")
 _MAX_SHOWN = 80
 
 
+# Not what Decimal takes: it knows 1_000, NaN and the digits of every script.
+_DECIMAL = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?\s*", re.ASCII)
+_MAX_SHOWN_PRICE = 20
+
+HourPrice = Annotated[
+    Decimal, Field(ge=0, lt=1_000_000_000, decimal_places=12, allow_inf_nan=False)
+]
+"""Money per hour; the bounds keep every sum exact."""
+
 PreemptionSignal = Literal["SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXCPU"]
 
 
@@ -83,16 +92,12 @@ class Config(BaseSettings):
         description="Where this run keeps its checkpoints (any fsspec URL); its run.json ties "
         "restarts to one run.",
     )
-    gpu_hour_price: Decimal | None = Field(
+    gpu_hour_price: HourPrice | None = Field(
         None,
-        ge=0,
-        allow_inf_nan=False,
         description="Money per GPU and hour. Unset is unknown, 0 is free.",
     )
-    node_hour_price: Decimal | None = Field(
+    node_hour_price: HourPrice | None = Field(
         None,
-        ge=0,
-        allow_inf_nan=False,
         description="Money per node and hour; used where no GPU price applies. Unset is unknown, "
         "0 is free.",
     )
@@ -167,6 +172,18 @@ class Config(BaseSettings):
         if lowered in _FALSE:
             return False
         raise ValueError("allowed are 1, true, yes, on and 0, false, no, off")
+
+    @field_validator("gpu_hour_price", "node_hour_price", mode="before")
+    @classmethod
+    def _parse_price(cls, value: object) -> object:
+        if isinstance(value, str) and not _DECIMAL.fullmatch(value):
+            raise ValueError("a plain decimal number such as 2.50 is needed")
+        return value
+
+    @field_validator("gpu_hour_price", "node_hour_price")
+    @classmethod
+    def _drop_sign(cls, value: Decimal | None) -> Decimal | None:
+        return None if value is None else value.copy_abs()  # of -0
 
     @field_validator("quality", mode="before")
     @classmethod
@@ -281,13 +298,15 @@ def _explain(
             source = variable
             value = next((v for k, v in environ.items() if k.upper() == variable), None)
         message = problem["msg"].removeprefix("Value error, ")
+        limit = _MAX_SHOWN_PRICE if name.endswith("_price") else _MAX_SHOWN
         described = Config.model_fields[name].description
         lines.append(
-            f"{name} cannot be {_show(value)} (from {source}): {message}. {name}: {described}"
+            f"{name} cannot be {_show(value, limit)} (from {source}): {message}. "
+            f"{name}: {described}"
         )
     return "\n".join(lines)
 
 
-def _show(value: object) -> str:
+def _show(value: object, limit: int) -> str:
     text = _CREDENTIALS.sub("…", repr(value))
-    return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…"
+    return text if len(text) <= limit else text[:limit] + "…"

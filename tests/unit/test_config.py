@@ -119,8 +119,14 @@ def test_an_empty_variable_is_not_set(monkeypatch: Environ) -> None:
         ("window_s", 0, "greater than or equal to 0.01"),
         ("window_s", "soon", "a valid number"),
         ("gpu_hour_price", -1, "greater than or equal to 0"),
-        ("gpu_hour_price", "nan", "finite"),
-        ("node_hour_price", "2,50", "a valid decimal"),
+        ("node_hour_price", "2,50", "a plain decimal number"),
+        ("node_hour_price", "nan", "a plain decimal number"),
+        ("node_hour_price", "1_000", "a plain decimal number"),
+        ("node_hour_price", "١٢", "a plain decimal number"),
+        ("gpu_hour_price", "1e999", "less than 1000000000"),
+        ("gpu_hour_price", "1e9", "less than 1000000000"),
+        ("gpu_hour_price", "1e-30", "no more than 12 decimal places"),
+        ("gpu_hour_price", "1e-99999", "a plain decimal number"),
         ("currency", "euro", r"\^\[A-Z\]\{3\}\$"),
         ("log_level", "loud", "'debug', 'info', 'warning' or 'error'"),
         ("iteration_span_every", 0, "greater than or equal to 1"),
@@ -188,6 +194,17 @@ def test_a_price_is_exact() -> None:
     """Money is decimal: 2.1 is 2.1, and 0 is free, not unknown."""
     assert resolve_config(gpu_hour_price=2.1).gpu_hour_price == Decimal("2.1")
     assert resolve_config(gpu_hour_price="0").gpu_hour_price == Decimal(0)
+    assert str(resolve_config(gpu_hour_price="-0").gpu_hour_price) == "0"
+    assert resolve_config(gpu_hour_price="1e-12").gpu_hour_price == Decimal("0.000000000001")
+
+
+def test_a_secret_in_the_place_of_a_price_is_not_repeated(monkeypatch: Environ) -> None:
+    """Whatever was pasted there, the message shows its first characters only."""
+    monkeypatch.setenv("COSTLENS_GPU_HOUR_PRICE", "sk-" + "0123456789" * 4)
+    with pytest.raises(ConfigError, match="COSTLENS_GPU_HOUR_PRICE") as raised:
+        resolve_config()
+    assert "sk-0123456789" in str(raised.value)
+    assert "0123456789" * 2 not in str(raised.value)
 
 
 @pytest.mark.parametrize(
