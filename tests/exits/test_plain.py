@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from costlens.observe import oom
 from tests.exits.script import Script, wait_ready
 
 LOOP = """
@@ -371,10 +372,13 @@ def test_an_end_without_a_word_is_seen_by_the_next_reader(
     assert attempt.last_words is not None
 
 
-def test_a_kill_for_lack_of_memory_is_told_by_the_reader(script: Script) -> None:
+def test_a_kill_for_lack_of_memory_is_told_by_the_reader(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The kernel counts it in the cgroup: the reader finds the process gone and the count risen."""
     group = script.runs.parent / "cgroup"
     group.mkdir()
+    monkeypatch.setattr(oom, "_ROOT", group)
     events = group / "memory.events"
     events.write_text("low 0\noom 5\noom_kill 2\n")
     ended = script.run(

@@ -10,6 +10,7 @@ import pytest
 from costlens.core.clock import Anchor
 from costlens.core.records import OomPart, Outcome, QualityPart, RankPart, RunPart
 from costlens.core.snapshot_builder import AttemptState
+from costlens.observe import oom
 from costlens.observe.last_words import gather_last_words, witness_end
 from costlens.observe.placement.flight_recorder import find_dump
 from costlens.observe.process import pid_space, start_ticks
@@ -35,8 +36,9 @@ def test_a_good_end_needs_no_last_words(outcome: str) -> None:
     assert gather_last_words(_state(outcome), {"loss": 3}) is None
 
 
-def test_everything_that_is_known_is_said(tmp_path: Path) -> None:
+def test_everything_that_is_known_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Type, code, signal, place, kills in the cgroup, and what was not finite first."""
+    monkeypatch.setattr(oom, "_ROOT", tmp_path)
     events = tmp_path / "memory.events"
     events.write_text("oom_kill 7\n")
     state = _state(
