@@ -211,7 +211,7 @@ def test_testing_and_predicting_alone_are_no_training(pl, monkeypatch) -> None:
     assert record.attempt.stage == "prediction"
     assert record.attempt.outcome is Outcome.COMPLETED
     for each in (tested, record):
-        assert (each.progress.iterations, each.progress.optimizer_steps) == (0, 0)
+        assert (each.progress.iterations, each.progress.optimizer_steps) == (0, None)
         assert each.progress.samples is None
         assert each.rates.iterations_per_s is None
         assert each.attempt.start_step is None

@@ -288,7 +288,7 @@ def test_an_exception_that_a_step_survives_leaves_nothing_open(pl, clock) -> Non
     make_trainer(pl, callback, Reader(), max_epochs=2).fit(Surviving(), rows(8))
     record = record_of(callback)
     assert record.progress.iterations == 16
-    assert record.progress.optimizer_steps == 0
+    assert not record.progress.optimizer_steps
     assert depths == [1, 1]  # the hook that reads it, and nothing else
     assert seconds(record) == {"callbacks": 15}
 

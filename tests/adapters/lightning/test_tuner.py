@@ -97,7 +97,7 @@ def test_a_tuner_before_the_fit(clock, tmp_path, written, kind) -> None:
     trainer = make_trainer(pl, callback, max_epochs=1, default_root_dir=tmp_path)
     TUNERS[kind](Tuner(trainer), module)
     tuned = record_of(callback)
-    assert (tuned.progress.iterations, tuned.progress.optimizer_steps) == (0, 0)
+    assert (tuned.progress.iterations, tuned.progress.optimizer_steps) == (0, None)
     assert tuned.progress.samples is None
     assert tuned.progress.validation_batches == 0
     assert tuned.attempt.start_step is None
