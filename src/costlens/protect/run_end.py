@@ -55,7 +55,7 @@ class RunEnd:
         self._last_error_id = 0
 
     def arm(self) -> None:
-        """Listen to what ends processes; calling thread, about 0.1 ms."""
+        """Listen to what ends processes; calling thread, about 0.2 ms."""
         self._exit = None
         self._last_error_id = _last_error_id()
         exits.listen(self._note_exit)

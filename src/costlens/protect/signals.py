@@ -178,7 +178,7 @@ def attach(run: Endable, names: Iterable[str]) -> None:
     """End ``run`` before the process dies of one of these signals; twice is once.
 
     Handlers can be installed on the main thread only; elsewhere one notice says so. Costs about
-    0.1 ms and, where a signal would have killed the process, a thread that sleeps.
+    0.2 ms and, where a signal would have killed the process, a thread that sleeps.
 
     Args:
         run: What to end.
