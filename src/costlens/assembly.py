@@ -128,6 +128,7 @@ class Session:
         step up for 200 ms.
         """
         self.context.open()
+        self.parts.recorder.wake()
         self.exporters = self._make_exporters() if self._given is None else list(self._given)
         pipeline = Pipeline(
             self.parts.recorder,
@@ -169,6 +170,8 @@ class Session:
             )
             if self.snapshot is None:  # stuck before the first look, which consumes nothing
                 self.snapshot = self._builder.build(self._clock(), opens=True)
+        else:
+            self.parts.recorder.rest()
         self.context.close()
         return is_done
 

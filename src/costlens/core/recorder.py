@@ -22,6 +22,7 @@ UNKNOWN = -1
 _NUM_HEAD = 12
 _ROW = struct.Struct(f"<{_NUM_HEAD + NUM_PHASES}q")
 _STARTUP = int(Phase.STARTUP)
+_MIN_CAPACITY = 2
 
 
 class Row(NamedTuple):
@@ -131,7 +132,7 @@ class Recorder:
     def __init__(self, timeline: Timeline, capacity: int = 16384) -> None:
         self.timeline = timeline
         self.counters = Counters()
-        self.capacity = capacity
+        self.capacity = self._full_capacity = capacity
         self._ring = bytearray(_ROW.size * capacity)
         self._first = b""
         self._num_written = 0
@@ -192,6 +193,26 @@ class Recorder:
                 return
             values = self._read_next()
             yield Row._make((*values[:_NUM_HEAD], values[_NUM_HEAD:]))
+
+    def rest(self) -> None:
+        """Give the ring's memory back (4 MB) once all rows are read and no pipeline runs.
+
+        Runs refer to themselves in circles, so a process of many runs would keep many rings until
+        the next full collection.
+        """
+        # The capacity first: a thread that cuts a late row in between stays inside either ring.
+        self.capacity = _MIN_CAPACITY
+        self._ring = bytearray(_ROW.size * _MIN_CAPACITY)
+
+    def wake(self) -> None:
+        """Get ready for rows again, before a pipeline runs; late ones since ``rest`` are lost."""
+        if self.capacity == self._full_capacity:
+            return
+        self._ring = bytearray(_ROW.size * self._full_capacity)
+        self.capacity = self._full_capacity
+        if self._num_read:
+            self.num_dropped += self._num_written - self._num_read
+            self._num_read = self._num_written
 
     def _read_next(self) -> tuple[int, ...]:
         if self._num_read == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 
@@ -150,3 +151,22 @@ def test_rows_stay_whole_beside_a_writer_that_does_not_wait(capacity: int) -> No
     assert all(map(is_whole, rows))
     assert [row.number for row in rows] == sorted({row.number for row in rows})
     assert len(rows) + recorder.num_dropped == 30_000
+
+
+def test_a_recorder_at_rest_gives_its_memory_back_and_goes_on_afterwards() -> None:
+    """Rows before and after are whole; one that comes in between is counted as dropped."""
+    _, recorder = make_recorder(capacity=4096)
+    full_bytes = sys.getsizeof(recorder._ring)
+    for _ in range(10):
+        recorder.cut()
+    assert [row.number for row in recorder.drain(100)] == [*range(10)]
+    recorder.rest()
+    assert sys.getsizeof(recorder._ring) < full_bytes / 1000
+    recorder.cut()
+    recorder.wake()
+    recorder.wake()
+    assert sys.getsizeof(recorder._ring) == full_bytes
+    for _ in range(3):
+        recorder.cut()
+    assert [row.number for row in recorder.drain(100)] == [11, 12, 13]
+    assert recorder.num_dropped == 1
