@@ -1,8 +1,8 @@
 """Money of a run: price × own device × paid time of every rank, added up exactly.
 
 Takes the ranks' records with the prices frozen in them and makes the ``cost`` part of the merged
-record. Amounts are Decimal, cut to 1e-9 so that phases, attempts and total add up to the last
-digit; currencies are never added.
+record. Amounts are Decimal, cut to 1e-9 (finer where that would leave less than three digits) so
+that phases, attempts and total add up to the last digit; currencies are never added.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ MIN_UTILIZATION = Decimal("0.01")
 _NO_PRICE = "no price in the record"
 _GRAIN = Decimal("1e-9")
 _RATIO_GRAIN = Decimal("1e-12")
+_MIN_DIGITS = 3
 # The host application may have changed the process's decimal context.
 _EXACT = Context(prec=60)
 
@@ -40,7 +41,7 @@ class Charge:
         record: The record it was made from.
         currency: ISO 4217 code.
         rate_per_hour: Money per hour of this rank.
-        by_phase: Money per phase that took time, multiples of 1e-9.
+        by_phase: Money per phase that took time, multiples of the total's last digit.
     """
 
     record: RankRecord
@@ -56,7 +57,8 @@ class Charge:
     def until(self, elapsed_ns: int) -> Decimal:
         """Return the money of the first ``elapsed_ns`` paid nanoseconds."""
         with localcontext(_EXACT):
-            return (self.rate_per_hour * elapsed_ns / NS_PER_HOUR).quantize(_GRAIN)
+            owed = self.rate_per_hour * elapsed_ns / NS_PER_HOUR
+            return owed.quantize(_grain(owed, _GRAIN))
 
 
 def format_money(amount: Decimal) -> str:
@@ -79,20 +81,20 @@ def cost_per_effective_unit(cost: Decimal, utilization: Decimal) -> Decimal:
 def charge_rank(record: RankRecord) -> Charge | None:
     """Return what the record's time costs, or None when it carries no usable price.
 
-    The total is the exact product rounded to 1e-9; phases get differences of rounded running
-    sums, so that they add up to it.
+    The total is the exact product rounded to 1e-9, or to three digits where it is tiny; phases get
+    differences of rounded running sums, so that they add up to it.
     """
     rate = None if record.price is None else _rate_per_hour(record.price)
     if record.price is None or rate is None:
         return None
     by_phase: dict[str, Decimal] = {}
+    spent = {name: ns for name, ns in record.time_ns.items() if ns > 0}
     with localcontext(_EXACT):
+        grain = _grain(rate * sum(spent.values()) / NS_PER_HOUR, _GRAIN)
         elapsed_ns, charged = 0, Decimal(0)
-        for name in sorted(record.time_ns, key=_phase_order):
-            if record.time_ns[name] <= 0:
-                continue
-            elapsed_ns += record.time_ns[name]
-            owed = (rate * elapsed_ns / NS_PER_HOUR).quantize(_GRAIN)
+        for name in sorted(spent, key=_phase_order):
+            elapsed_ns += spent[name]
+            owed = (rate * elapsed_ns / NS_PER_HOUR).quantize(grain)
             by_phase[name] = owed - charged
             charged = owed
     return Charge(record, record.price.currency, rate, by_phase)
@@ -158,6 +160,13 @@ def _rate_per_hour(price: PricePart) -> Decimal | None:
     return rate if rate.is_finite() else None
 
 
+def _grain(amount: Decimal, usual: Decimal) -> Decimal:
+    """Return the last digit that an amount keeps: what is tiny is not nothing."""
+    if amount == 0:
+        return usual
+    return min(usual, Decimal(1).scaleb(amount.adjusted() + 1 - _MIN_DIGITS))
+
+
 def _phase_order(name: str) -> tuple[int, str]:
     return (NAMES.index(name) if name in NAMES else len(NAMES), name)
 
@@ -197,7 +206,7 @@ def _newest_rate(records: Sequence[RankRecord], charges: Sequence[Charge]) -> st
 
 def _format_ratio(amount: Decimal) -> str:
     with localcontext(_EXACT):
-        return format_money(amount.quantize(_RATIO_GRAIN))
+        return format_money(amount.quantize(_grain(amount, _RATIO_GRAIN)))
 
 
 def _ratios(charges: Sequence[Charge], lost_steps: Mapping[int, int] | None) -> dict[str, object]:

@@ -75,7 +75,7 @@ def _validate(document: Mapping[str, object]) -> RankRecord:
 
 def merge_readable(
     records: Mapping[str, RankRecord],
-    problems: Iterable[str] = (),
+    problems: Sequence[str] = (),
     *,
     now: float,
     ends: Ends | None = None,
@@ -94,22 +94,33 @@ def merge_readable(
     Raises:
         RecordError: If there is no record.
     """
-    if not records:
-        raise RecordError(_NO_RECORD)
-    told = [*problems]
     try:
-        return merge([*records.values()], told, now=now, ends=ends)
+        return merge([*records.values()], problems, now=now, ends=ends)
+    except RecordError:
+        raise
     except _UNFORESEEN:
-        usable = {}
-        for name, record in records.items():
-            try:
-                merge([record], now=now, ends=ends)
-                usable[name] = record
-            except _UNFORESEEN as error:
-                told.append(f"{name}: the record was skipped: {type(error).__name__} in its sums")
-        if len(usable) == len(records):
-            raise
+        usable, told = _leave_out(records, problems, now, is_together=False)
+    try:
         return merge([*usable.values()], told, now=now, ends=ends)
+    except _UNFORESEEN:
+        usable, told = _leave_out(usable, told, now, is_together=True)
+    return merge([*usable.values()], told, now=now, ends=ends)
+
+
+def _leave_out(
+    records: Mapping[str, RankRecord], problems: Iterable[str], now: float, *, is_together: bool
+) -> tuple[dict[str, RankRecord], list[str]]:
+    """Return the records that can be merged, each alone or all together, and the problems."""
+    usable: dict[str, RankRecord] = {}
+    told = [*problems]
+    for name, record in records.items():
+        try:
+            merge([*(usable.values() if is_together else ()), record], now=now)
+        except _UNFORESEEN as error:
+            told.append(f"{name}: the record was skipped: {type(error).__name__} in its sums")
+        else:
+            usable[name] = record
+    return usable, told
 
 
 def merge(

@@ -9,9 +9,9 @@ times are Unix seconds, durations nanoseconds (``_ns``) or seconds (``_s``), mon
 from __future__ import annotations
 
 from enum import Enum
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 __all__ = [
     "AttemptPart",
@@ -33,6 +33,13 @@ __all__ = [
     "TelemetryPart",
     "WindowPart",
 ]
+
+# A file may hold anything. These bounds are far beyond what a run reaches and well within what
+# sums, clocks and calendars can take; account/documents.py bounds what is not named here.
+Count = Annotated[int, Field(ge=0)]
+UnixTime = Annotated[float, Field(ge=0, lt=253_402_300_800, allow_inf_nan=False)]  # to year 9999
+Seconds = Annotated[float, Field(ge=0, lt=1e12, allow_inf_nan=False)]
+Pid = Annotated[int, Field(ge=1, lt=2**31)]
 
 RANK_SCHEMA: Literal["costlens.rank/1"] = "costlens.rank/1"
 
@@ -76,12 +83,14 @@ class AttemptPart(Part):
     number: int = Field(ge=1)
     launch_key: str = Field(description="Hash that all ranks of one launch share.")
     outcome: Outcome
-    process_start_time: float | None = Field(
+    process_start_time: UnixTime | None = Field(
         None, description="Unix time of the process start, from the operating system."
     )
-    start_time: float = Field(description="Unix time at which the timeline of this attempt begins.")
-    heartbeat_time: float = Field(description="Unix time of this record.")
-    end_time: float | None = None
+    start_time: UnixTime = Field(
+        description="Unix time at which the timeline of this attempt begins."
+    )
+    heartbeat_time: UnixTime = Field(description="Unix time of this record.")
+    end_time: UnixTime | None = None
     error_type: str | None = None
     exit_code: int | None = None
     signal: str | None = Field(
@@ -108,11 +117,11 @@ class RankPart(Part):
     world_size: int = Field(1, ge=1)
     local_world_size: int = Field(1, ge=1)
     host_name: str
-    pid: int
+    pid: Pid
     pid_space: str | None = Field(
         None, description="Hash of the boot and the namespace in which the pid means something."
     )
-    pid_start_ticks: int | None = Field(
+    pid_start_ticks: Count | None = Field(
         None, description="Start of the process in clock ticks since the boot, as in proc(5)."
     )
     job_id: str | None = None
@@ -123,17 +132,17 @@ class RankPart(Part):
 class ProgressPart(Part):
     """Counts of one rank in one attempt, observed and never derived from one another."""
 
-    iterations: int = 0
-    micro_batches: int = 0
-    optimizer_steps: int | None = Field(None, description="Absent where no optimizer is watched.")
-    skipped_steps: int | None = None
-    samples: int | None = None
-    slots: int | None = None
-    tokens: int | None = None
-    loss_tokens: int | None = None
-    validation_batches: int = 0
-    test_batches: int = 0
-    total_steps: int | None = Field(
+    iterations: Count = 0
+    micro_batches: Count = 0
+    optimizer_steps: Count | None = Field(None, description="Absent where no optimizer is watched.")
+    skipped_steps: Count | None = None
+    samples: Count | None = None
+    slots: Count | None = None
+    tokens: Count | None = None
+    loss_tokens: Count | None = None
+    validation_batches: Count = 0
+    test_batches: Count = 0
+    total_steps: Count | None = Field(
         None, description="Optimizer steps the loop will make, where it is known."
     )
 
@@ -156,8 +165,8 @@ class StartupPart(Part):
 class IterationTimePart(Part):
     """Durations of iterations after the first, without saves and evaluation."""
 
-    count: int = 0
-    sum_ns: int = 0
+    count: Count = 0
+    sum_ns: Count = 0
     bounds_s: list[float] = Field(default_factory=list)
     buckets: list[int] = Field(default_factory=list)
     sketch: dict[int, int] = Field(
@@ -184,10 +193,14 @@ class RatesPart(Part):
 class PricePart(Part):
     """The price an attempt is charged at, frozen at its start."""
 
-    amount: str = Field(description="Money per hour and unit, as a decimal string.")
+    amount: str = Field(
+        pattern=r"^[0-9]{1,12}(\.[0-9]{1,12})?$",
+        description="Money per hour and unit, as a decimal string.",
+    )
     unit: Literal["gpu", "node"]
     share: str = Field(
-        description="Units this rank pays for, as a decimal string; a node shared by 4 is 0.25."
+        pattern=r"^[0-9]{1,9}(\.[0-9]{1,40})?$",
+        description="Units this rank pays for, as a decimal string; a node shared by 4 is 0.25.",
     )
     currency: str
     source: str = Field(description="Where the price came from, such as COSTLENS_GPU_HOUR_PRICE.")
@@ -266,9 +279,9 @@ class StallPart(Part):
     """The training thread has shown no sign of life for longer than it should take."""
 
     phase: str
-    since: float = Field(description="Unix time of the last sign of life.")
-    age_s: float
-    limit_s: float = Field(description="From what age on it counts as a stall.")
+    since: UnixTime = Field(description="Unix time of the last sign of life.")
+    age_s: Seconds
+    limit_s: Seconds = Field(description="From what age on it counts as a stall.")
     stack: list[str] = Field(
         default_factory=list,
         description="Where the training thread stood, innermost first; code locations only.",
@@ -316,13 +329,13 @@ class RankRecord(Part):
     attempt: AttemptPart
     rank: RankPart
     progress: ProgressPart
-    time_ns: dict[str, int] = Field(
+    time_ns: dict[str, Count] = Field(
         description="Nanoseconds per phase as they are priced; they sum to total_ns."
     )
-    host_ns: dict[str, int] | None = Field(
+    host_ns: dict[str, Count] | None = Field(
         None, description="The host's own phases, where a device's are priced instead."
     )
-    total_ns: int
+    total_ns: Count
     startup: StartupPart = StartupPart()
     iteration_time: IterationTimePart = IterationTimePart()
     rates: RatesPart = RatesPart()
@@ -333,8 +346,16 @@ class RankRecord(Part):
     open_phase: str | None = Field(
         None, description="Phase open at the heartbeat; absent once the attempt has ended."
     )
-    open_phase_s: float | None = None
+    open_phase_s: Seconds | None = None
     stall: StallPart | None = None
     oom: OomPart | None = None
     last_words: LastWordsPart | None = None
     windows: list[WindowPart] = Field(default_factory=list, max_length=60)
+
+    @field_validator("telemetry")
+    @classmethod
+    def _bound_overhead(cls, value: TelemetryPart) -> TelemetryPart:
+        # Here and not at the field, for the merged record holds the sum over all ranks.
+        if not 0 <= value.overhead_s < 1e12:
+            raise ValueError("overhead_s is no time that a thread can take")
+        return value

@@ -16,6 +16,7 @@ from costlens.account.cost import (
     price_run,
 )
 from costlens.core.phases import NAMES
+from costlens.export.figures import show_money
 from tests.unit.account.build import make_price, make_record
 
 FREE = make_price("0")
@@ -216,9 +217,29 @@ def test_lost_steps_make_productive_tokens_dearer() -> None:
 def test_unusable_price_in_a_record_is_unknown() -> None:
     """A damaged price is never taken for zero and never ends the report."""
     for amount in ("cheap", "NaN", "Infinity"):
-        record = make_record(time_s={"compute": 1.0}, price=make_price(amount))
+        price = make_price("1").model_copy(update={"amount": amount})
+        record = make_record(time_s={"compute": 1.0}, price=price)
         assert charge_rank(record) is None
         assert price_run([record], None).unknown == "no price in the record"
+
+
+@pytest.mark.parametrize("amount", ["0.000000000001", "0.0001"])
+def test_tiny_money_is_not_free(amount: str) -> None:
+    """What is there has digits: total, phases, rate and price of a token, and they still add up."""
+    record = make_record(
+        time_s={"startup": 0.0005, "compute": 0.001},
+        price=make_price(amount, share="0.0625"),
+        progress={"iterations": 10, "tokens": 10**12},
+    )
+    cost = price_run([record], {1: 0})
+    exact = Decimal(amount) * Decimal("0.0625") * Decimal("0.0015") / 3600
+    assert cost.total is not None
+    assert Decimal(cost.total) == pytest.approx(exact, rel=Decimal("0.01"))
+    assert sum(map(Decimal, cost.by_phase.values())) == Decimal(cost.total)
+    for money in (cost.rate_per_hour, cost.per_1k_tokens, cost.per_million_tokens):
+        assert Decimal(money or "0") > 0
+    assert "E" not in cost.total
+    assert show_money(cost.total) != show_money("0")
 
 
 @given(

@@ -10,9 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costlens.account.ledger import merge, parse_records
+from costlens.account.ledger import merge, merge_readable, parse_records
 from costlens.core.phases import NAMES
-from costlens.core.records import ExportHealth, QualityPart, RankRecord, RatesPart, TelemetryPart
+from costlens.core.records import (
+    ExportHealth,
+    IterationTimePart,
+    QualityPart,
+    RankRecord,
+    RatesPart,
+    TelemetryPart,
+)
 from costlens.core.run_record import RunRecord
 from costlens.errors import RecordError
 from tests.unit.account.build import START, make_iteration_time, make_price, make_record
@@ -163,6 +170,70 @@ def test_other_versions_and_damaged_records_are_skipped_and_told() -> None:
         "record-1-2.json: the record was skipped: rank.rank is missing or wrong",
         f"record-1-3.json: a record of version None {reads}",
     ]
+
+
+HUGE = 2**70
+IMPOSSIBLE = [
+    ("price.amount", "1e60"),
+    ("price.amount", "1e999999"),
+    ("price.amount", "-1"),
+    ("price.amount", "0.0000000000001"),
+    ("price.amount", "NaN"),
+    ("price.share", "1e9"),
+    ("rank.pid", HUGE),
+    ("rank.pid", str(HUGE)),
+    ("rank.pid", 0),
+    ("rank.pid_start_ticks", -1),
+    ("progress.tokens", -1),
+    ("progress.tokens", HUGE),
+    ("progress.iterations", "12"),
+    ("attempt.heartbeat_time", 1e300),
+    ("attempt.start_time", -1.0),
+    ("attempt.end_time", float("nan")),
+    ("attempt.exit_code", HUGE),
+    ("time_ns.compute", -1),
+    ("total_ns", HUGE),
+    ("telemetry.overhead_s", 1e308),
+    ("telemetry.overhead_s", "inf"),
+    ("run.name", "\ud800"),
+    ("rates.tokens_per_s", float("inf")),
+    ("quality.\udcff", {}),
+]
+
+
+@pytest.mark.parametrize(("place", "value"), IMPOSSIBLE)
+def test_an_impossible_value_costs_its_record_and_no_other(place: str, value: object) -> None:
+    """The record is left out by the name of its file; the rest is merged and can be written."""
+    good = make_record(attempt=2, time_s={"compute": 1.0}, price=make_price("1"))
+    broken = json.loads(make_record(price=make_price("1")).model_dump_json())
+    *parents, last = place.split(".")
+    part = broken
+    for parent in parents:
+        part = part[parent]
+    part[last] = value
+    documents = {"record-1-0.json": broken, "record-2-0.json": json.loads(good.model_dump_json())}
+    records, problems = parse_records(documents)
+    assert [*records] == ["record-2-0.json"]
+    assert [problem.split(":")[0] for problem in problems] == ["record-1-0.json"]
+    merge_readable(records, problems, now=NOW).model_dump_json().encode()
+
+
+def test_a_record_that_breaks_the_sums_is_named() -> None:
+    """Bins far beyond any duration, and rows that do not fit: the others are merged."""
+    good, other = (make_record(rank=rank, world_size=3, time_s={"compute": 1.0}) for rank in (0, 1))
+    far = IterationTimePart(count=1, sum_ns=1, sketch={10**9: 1})
+    broken = make_record(rank=2, time_s={"compute": 1.0}, iteration_time=far)
+    run = merge_readable({"a.json": broken, "b.json": good, "c.json": other}, now=NOW)
+    assert [rank.rank for rank in run.ranks] == [0, 1]
+    assert "a.json: the record was skipped: OverflowError in its sums" in run.problems
+    short, long = (IterationTimePart(bounds_s=[1.0], buckets=[0] * n) for n in (1, 2))
+    records = {
+        name: record.model_copy(update={"iteration_time": part})
+        for name, record, part in (("b.json", good, short), ("c.json", other, long))
+    }
+    run = merge_readable(records, now=NOW)
+    assert [rank.rank for rank in run.ranks] == [0]
+    assert "c.json: the record was skipped: ValueError in its sums" in run.problems
 
 
 def test_fields_of_a_newer_costlens_are_ignored() -> None:
