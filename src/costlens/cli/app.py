@@ -5,6 +5,9 @@ Loads Typer and nothing of weight: what a command needs is imported when it runs
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 import sys
 
 import typer
@@ -36,13 +39,33 @@ for command in (report, runs, replay, config, demo):
 def main() -> None:
     """Run the command line and end the process: 0 is done, 1 failed, 2 a usage error."""
     try:
+        _check_output()
         app()
     except ConfigError as error:
         _fail(error, EXIT_USAGE)
     except CostlensError as error:
         _fail(error, EXIT_FAILED)
+    except OSError as error:
+        _abandon_output()
+        _fail(error, EXIT_FAILED)
 
 
-def _fail(error: CostlensError, exit_code: int) -> None:
-    typer.echo(f"costlens: {error}", err=True)
+def _check_output() -> None:
+    if sys.stdout is None:
+        raise OSError(errno.EBADF, "standard output is closed")
+
+
+def _fail(error: CostlensError | OSError, exit_code: int) -> None:
+    from costlens.export.figures import show_text
+
+    lines = [show_text(line) for line in f"costlens: {error}".splitlines()]
+    typer.echo("\n".join(lines), err=True)
     sys.exit(exit_code)
+
+
+def _abandon_output() -> None:
+    # What a full disk did not take stands in the buffer, and the interpreter would try again.
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)

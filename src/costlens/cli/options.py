@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 import warnings
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,6 +28,8 @@ Directory = Annotated[
 ]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 
+_RARE = re.compile(r"[^\x20-\x7e\n]")
+
 PIPE_WIDTH = 160
 """Columns of a table that no terminal limits."""
 
@@ -37,12 +41,13 @@ def load_config(**arguments: Any) -> Config:
         ConfigError: If a setting is not usable.
     """
     from costlens.config import resolve_config
+    from costlens.export.figures import show_text
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         config = resolve_config(**arguments)
     for warning in caught:
-        typer.echo(f"costlens: {warning.message}", err=True)
+        typer.echo(f"costlens: {show_text(str(warning.message))}", err=True)
     return config
 
 
@@ -59,6 +64,19 @@ def make_console(*, is_table: bool = False) -> Console:
 
 
 def print_json(text: str) -> None:
-    """Print a JSON text, and nothing else, on standard output, at once."""
-    sys.stdout.write(text + "\n")
+    """Print a JSON text, and nothing else, on standard output, at once.
+
+    What the output cannot hold, or a terminal would obey, is written as JSON escapes.
+    """
+    encoding = sys.stdout.encoding or "ascii"
+    sys.stdout.write(_RARE.sub(lambda found: _escape(found[0], encoding), text) + "\n")
     sys.stdout.flush()
+
+
+def _escape(character: str, encoding: str) -> str:
+    escaped = json.dumps(character)[1:-1] if character != "\x7f" else "\\u007f"
+    try:
+        character.encode(encoding)
+    except UnicodeEncodeError:
+        return escaped
+    return character if character.isprintable() else escaped

@@ -177,16 +177,18 @@ def _tell_plan(plan: Plan) -> None:
 
 
 def _tell(summary: Summary, plan: Plan) -> None:
+    from costlens.export.figures import show_text
+
     items = [_count(num, ITEMS[name]) for name, num in sorted(summary.num_items.items())]
     requests = _count(summary.num_requests, "request")
     typer.echo(f"sent {_count(summary.num_segments, 'segment')}: {', '.join([requests, *items])}")
     _tell_rest(plan)
     for problem in summary.problems[:MAX_SHOWN]:
-        typer.echo(f"not sent: {problem}")
+        typer.echo(f"not sent: {show_text(problem)}")
     if len(summary.problems) > MAX_SHOWN:
         typer.echo(f"not sent: {len(summary.problems) - MAX_SHOWN} more")
     if summary.stopped is not None:
-        typer.echo(f"stopped at {summary.stopped}; the same command goes on from there")
+        typer.echo(f"stopped at {show_text(summary.stopped)}; the same command goes on from there")
 
 
 def _tell_rest(plan: Plan) -> None:

@@ -89,7 +89,7 @@ def _table(rows: list[RunRow]) -> Table:
     from rich.text import Text
 
     from costlens.export.console import OUTCOME_STYLES
-    from costlens.export.figures import show_count, show_duration, show_time
+    from costlens.export.figures import show_count, show_duration, show_text, show_time
 
     styles = {outcome.value: style for outcome, style in OUTCOME_STYLES.items()}
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
@@ -100,7 +100,7 @@ def _table(rows: list[RunRow]) -> Table:
         table.add_column(title, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(
-            Text(row.id),
+            Text(show_text(row.id)),
             Text(row.state, styles.get(row.state, "yellow")),
             UNKNOWN if row.started is None else show_time(row.started),
             UNKNOWN if row.wall_s is None else show_duration(row.wall_s),
@@ -112,8 +112,8 @@ def _table(rows: list[RunRow]) -> Table:
 
 
 def _cost(row: RunRow) -> str:
-    from costlens.export.figures import show_money
+    from costlens.export.figures import show_money, show_text
 
     if row.cost is None:
         return UNKNOWN
-    return show_money(row.cost, row.currency) + (" in part" if row.is_partial else "")
+    return show_text(show_money(row.cost, row.currency)) + (" in part" if row.is_partial else "")

@@ -21,6 +21,7 @@ from costlens.export.console_details import describe_money, describe_quality, de
 from costlens.export.console_endings import describe_last_words
 from costlens.export.console_layout import Renderable, Row, join, lay_out, plural, section
 from costlens.export.console_ranks import describe_attempts, describe_now, describe_ranks
+from costlens.export.console_text import make_printable
 from costlens.export.figures import (
     money_decimals,
     show_bar,
@@ -83,7 +84,7 @@ def make_page(record: RunRecord, width: int, now: float) -> Group:
         width: Columns, > 0.
         now: Unix time of the reader.
     """
-    return Group(*_sections(record, min(width, _MAX_WIDTH), now))
+    return Group(*_sections(make_printable(record), min(width, _MAX_WIDTH), now))
 
 
 def _sections(record: RunRecord, width: int, now: float) -> Iterable[Renderable]:

@@ -13,6 +13,7 @@ __all__ = [
     "show_money",
     "show_rate",
     "show_share",
+    "show_text",
     "show_time",
     "show_value",
 ]
@@ -86,6 +87,14 @@ def show_money(amount: str, currency: str | None = None, decimals: int | None = 
 def show_value(value: float | None) -> str:
     """Return a measured value with four significant digits, or ``–`` when it is unknown."""
     return "–" if value is None else f"{value:.4g}"
+
+
+def show_text(text: str) -> str:
+    r"""Return a text from outside as it can be printed.
+
+    Escapes, line breaks and marks that turn or hide text become visible, such as ``\x1b``.
+    """
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def show_time(unix_s: float) -> str:

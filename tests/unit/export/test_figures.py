@@ -11,6 +11,7 @@ from costlens.export.figures import (
     show_money,
     show_rate,
     show_share,
+    show_text,
     show_time,
     show_value,
 )
@@ -65,6 +66,21 @@ def test_money_shows_cents_or_three_digits() -> None:
         "0.00",
     ]
     assert show_money("5.00", "EUR") == "5.00 EUR"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("größe 実験", "größe 実験"),
+        ("a\x1b[31mb\nc", r"a\x1b[31mb\nc"),
+        ("\x9b2J\x7f", r"\x9b2J\x7f"),
+        ("\u202egpj.exe\u2066\u200b", r"\u202egpj.exe\u2066\u200b"),
+        ("\ud800", r"\ud800"),
+    ],
+)
+def test_text_from_outside_commands_no_terminal(text: str, shown: str) -> None:
+    """Escapes, line breaks and marks that turn or hide text are shown, not obeyed."""
+    assert show_text(text) == shown
 
 
 def test_values_times_and_bars() -> None:
