@@ -17,7 +17,9 @@ __all__ = ["new_run_id", "safe_name"]
 _MAX_BYTES = 120  # file systems allow 255 bytes a part; a path of several has to fit as well
 _HASH_CHARS = 8
 _KEPT = frozenset(string.ascii_letters + string.digits + "._-")
-_STAMP_BYTES = len("-yyyymmdd-hhmmss-ffff")
+# A thousand tasks of an array may start in one second: four digits would let some share a run.
+_ENTROPY_CHARS = 8
+_STAMP_BYTES = len("-yyyymmdd-hhmmss-") + _ENTROPY_CHARS
 # What Windows takes for devices, whatever follows a dot; and the word for the newest run.
 _RESERVED = re.compile(r"(?i:(con|prn|aux|nul|com\d|lpt\d)(\.|$))|latest$")
 
@@ -39,7 +41,7 @@ def safe_name(text: str) -> str:
 
 
 def new_run_id(name: str, wall_ns: int, entropy: str) -> str:
-    """Return ``<name>-<yyyymmdd-hhmmss>-<4 hex>``, which `safe_name` leaves as it is.
+    """Return ``<name>-<yyyymmdd-hhmmss>-<8 hex>``, which `safe_name` leaves as it is.
 
     Args:
         name: The run's name, made safe and short enough here.
@@ -47,7 +49,8 @@ def new_run_id(name: str, wall_ns: int, entropy: str) -> str:
         entropy: Any text that tells runs of the same name and second apart; only a hash is shown.
     """
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(wall_ns // 1_000_000_000))
-    return f"{_safe_name(name, _MAX_BYTES - _STAMP_BYTES)}-{stamp}-{_digest(entropy)[:4]}"
+    digest = _digest(entropy)[:_ENTROPY_CHARS]
+    return f"{_safe_name(name, _MAX_BYTES - _STAMP_BYTES)}-{stamp}-{digest}"
 
 
 def _safe_name(text: str, max_bytes: int) -> str:

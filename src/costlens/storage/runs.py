@@ -19,7 +19,7 @@ from costlens.storage.store import Store
 __all__ = ["LATEST", "find_run", "list_runs"]
 
 LATEST = "latest"
-_STAMP = re.compile(r"-(\d{8}-\d{6})-[0-9a-f]{4}$")
+_STAMP = re.compile(r"-(\d{8}-\d{6})-[0-9a-f]{4,8}$")
 _MAX_SHOWN = 10
 
 

@@ -112,10 +112,10 @@ def test_two_changed_names_stay_two(texts: list[str]) -> None:
 
 
 def test_a_new_run_id_says_name_and_time() -> None:
-    """The id holds the name, the UTC second and four hex digits; other entropy, another id."""
+    """The id holds the name, the UTC second and eight hex digits; other entropy, another id."""
     at_ns = 1_700_000_000_999_999_999  # 2023-11-14 22:13:20 UTC
     first = new_run_id("gpt-small", at_ns, "host-1")
-    assert re.fullmatch(r"gpt-small-20231114-221320-[0-9a-f]{4}", first)
+    assert re.fullmatch(r"gpt-small-20231114-221320-[0-9a-f]{8}", first)
     assert new_run_id("gpt-small", at_ns, "host-1") == first
     assert new_run_id("gpt-small", at_ns, "host-2") != first
 
@@ -126,4 +126,4 @@ def test_a_new_run_id_is_safe(name: str) -> None:
     """A run id made from any name is a safe name already."""
     run_id = new_run_id(name, 1_700_000_000_000_000_000, "e")
     assert safe_name(run_id) == run_id
-    assert re.search(r"-20231114-221320-[0-9a-f]{4}$", run_id)
+    assert re.search(r"-20231114-221320-[0-9a-f]{8}$", run_id)
