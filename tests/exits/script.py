@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,8 +65,7 @@ class Ended:
     @property
     def record(self) -> RankRecord:
         """Return the one record that the process has written."""
-        (path,) = self.folder.glob("*/record-*.json")
-        return RankRecord.model_validate_json(path.read_bytes())
+        return read_record(self.folder)
 
     @property
     def merged(self) -> RunRecord:
@@ -93,6 +93,12 @@ class Ended:
         assert self.delay_s <= EXIT_LIMIT_S, self.err
         survivors = [line for line in self.out if line.startswith("SURVIVORS")]
         assert survivors in ([], ["SURVIVORS [] []"])
+
+
+def read_record(folder: Path) -> RankRecord:
+    """Return the one record in a folder of runs, as it stands."""
+    (path,) = folder.glob("*/record-*.json")
+    return RankRecord.model_validate_json(path.read_bytes())
 
 
 class Script:
@@ -161,6 +167,14 @@ class Script:
 def _last_mark(lines: list[str], name: str, otherwise: float) -> float:
     marks = [float(line.split()[1]) for line in lines if line.startswith(f"{name} ")]
     return (marks or [otherwise])[-1]
+
+
+def wait_until(happened: Callable[[], object], limit_s: float = 30.0) -> None:
+    """Return once something has happened; fail after ``limit_s`` seconds."""
+    deadline_s = time.monotonic() + limit_s
+    while not happened():
+        assert time.monotonic() < deadline_s, "it has not happened in time"
+        time.sleep(0.02)
 
 
 def wait_ready(process: subprocess.Popen[str]) -> list[str]:

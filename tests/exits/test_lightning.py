@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import signal
-import time
 
 import pytest
 
-from tests.exits.script import Script, wait_ready
+from tests.exits.script import Script
 
 FIT = """
 import warnings
@@ -259,11 +258,7 @@ print("TERM", signal.getsignal(signal.SIGTERM) == signal.SIG_DFL)
 
 def test_a_killed_fit_is_seen_by_the_next_reader(script: Script) -> None:
     """Nothing can be written; the reader closes the attempt, and tells where it was last seen."""
-    process = script.start(_job(TRAIN_ON + "fit(max_epochs=-1)"), COSTLENS_WINDOW_S="0.2")
-    lines = wait_ready(process)
-    time.sleep(0.5)
-    process.kill()
-    ended = script.wait(process, time.monotonic(), lines)
+    ended = script.send(_job(TRAIN_ON + "fit(max_epochs=-1)"), signal.SIGKILL)
     assert ended.code == -signal.SIGKILL
     assert ended.attempt.outcome.value == "lost"
     assert ended.merged.ranks[0].open_phase is not None
