@@ -38,7 +38,7 @@ class LoopTimes:
         is_starting: Whether the set-up of this fit lasts: no batch has been fetched.
         is_tuning: Tells whether what runs now is a tuner's trial and not the fit itself.
         num_micro: Training steps that returned in the batch under way.
-        num_frames: Batches that a training step was called for.
+        num_begun: Batches and updates that were begun: what was under way before is abandoned.
         profiler: Tells when the next bracket opens.
         gaps: Measures how long a device waits, where there is one.
     """
@@ -53,7 +53,7 @@ class LoopTimes:
         "is_evaluating",
         "is_starting",
         "is_tuning",
-        "num_frames",
+        "num_begun",
         "num_micro",
         "profiler",
         "recorder",
@@ -76,7 +76,7 @@ class LoopTimes:
         self._has_wait = False
         self._num_backward = 0
         self.num_micro = 0
-        self.num_frames = 0
+        self.num_begun = 0
 
     # A batch from fetch to fetch.
 
@@ -103,6 +103,10 @@ class LoopTimes:
         if self.is_complete:
             self.is_complete = False
             self.recorder.cut()
+
+    def begin_update(self) -> None:
+        """Begin an attempt to update parameters."""
+        self.num_begun += 1
 
     def count_micro_batch(self) -> None:
         """Count a call of the training step that returned."""

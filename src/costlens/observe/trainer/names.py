@@ -56,7 +56,7 @@ class ScopeMaker:
         self._plain: dict[str, Callable[[], Scope]] = {
             "run_training_epoch": lambda: EpochScope(times),
             "run_training_batch": lambda: FrameScope(times),
-            "optimizer_step": lambda: self._phase(Phase.OPTIMIZER),  # of manual optimization
+            "optimizer_step": self._update,  # of manual optimization
             "save_checkpoint": lambda: self._phase(Phase.CHECKPOINT),
         }
 
@@ -83,6 +83,9 @@ class ScopeMaker:
     def _phase(self, phase: Phase) -> BookScope:
         return BookScope(self._times.timeline, phase)
 
+    def _update(self) -> EdgeScope:
+        return EdgeScope(self._phase(Phase.OPTIMIZER), before=self._times.begin_update)
+
     def _strategy(self, hook: str) -> Scope:
         times = self._times
         if hook == "batch_to_device":
@@ -100,7 +103,7 @@ class ScopeMaker:
     def _module(self, kind: str, owner: str, hook: str) -> Scope:
         times = self._times
         if hook == "optimizer_step":
-            return self._phase(Phase.OPTIMIZER)
+            return self._update()
         is_working = hook in _ALWAYS_WORKING or self._is_overridden(kind, owner, hook)
         phase = _PHASE_OF_HOOK.get(hook, Phase.CALLBACKS)
         scope = self._phase(phase) if is_working else None

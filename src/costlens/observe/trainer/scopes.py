@@ -128,7 +128,7 @@ class FrameScope:
     def __enter__(self) -> None:
         # With `dataloader_iter` the training step fetches for itself: the batch before ends here.
         self._times.end_iteration()
-        self._times.num_frames += 1
+        self._times.num_begun += 1
         # What an abandoned batch did belongs to no iteration.
         self._times.num_micro = 0
         self._depth = self._times.timeline.depth

@@ -85,18 +85,18 @@ class StepCounter:
 class _Calls:
     """The calls of one optimizer: torch reports a step that calls the one it inherits twice."""
 
-    __slots__ = ("_depth", "_frame", "_owner")
+    __slots__ = ("_depth", "_num_begun", "_owner")
 
     def __init__(self, owner: StepCounter) -> None:
         self._owner = owner
-        self._frame = 0
+        self._num_begun = 0
         self._depth = 0
 
     def begin(self, *_: Any) -> None:
         """Note that a call begins."""
-        frame = self._owner.times.num_frames
-        if frame != self._frame:  # calls of an earlier batch that did not return never will
-            self._frame, self._depth = frame, 0
+        num_begun = self._owner.times.num_begun
+        if num_begun != self._num_begun:  # calls from before that did not return never will
+            self._num_begun, self._depth = num_begun, 0
         self._depth += 1
 
     def end(self, optimizer: Optimizer, *_: Any) -> None:
