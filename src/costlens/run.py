@@ -373,7 +373,9 @@ def start(
     """Start a run in a plain torch loop and return it; ``with`` works too.
 
     Calling it again with the same name while that run is open returns that run, so a notebook cell
-    can be run again; another name ends the open run and starts a new one.
+    can be run again; another name ends the open run and starts a new one. In a job of several ranks
+    call it after ``init_process_group``: the group tells ranks and launches apart where no launcher
+    does, and no rank is waited for.
 
     Args:
         name: Name of the run, for people.
