@@ -115,6 +115,9 @@ def summarize_attempt(records: Sequence[RankRecord]) -> AttemptSummary:
     """
     parts = [record.attempt for record in records]
     outcome = min((part.outcome for part in parts), key=_SEVERITY.index)
+    if outcome is Outcome.PREEMPTED and any(_is_killed(record) for record in records):
+        # A launcher sends the other ranks the same signal that a preemption does.
+        outcome = Outcome.LOST
     ends = [part.end_time for part in parts if part.end_time is not None]
     culprits = [part for part in parts if part.outcome is outcome]
     words = [record.last_words for record in records if record.attempt.outcome is outcome]
@@ -136,6 +139,11 @@ def summarize_attempt(records: Sequence[RankRecord]) -> AttemptSummary:
         start_step=max(start_steps, default=None),
         end_step=max(end_steps, default=None),
     )
+
+
+def _is_killed(record: RankRecord) -> bool:
+    words = record.last_words
+    return record.attempt.outcome is Outcome.LOST and words is not None and bool(words.oom_kills)
 
 
 def flag_clocks(

@@ -42,21 +42,21 @@ class SignalTap:
 
     def install(self) -> bool:
         """Return whether signals are heard; not where another library hears them; main thread."""
+        try:
+            self._thread.start()
+        except RuntimeError:  # there are too many
+            self._drop()
+            return False
         before = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
         if before != -1:
             signal.set_wakeup_fd(before)
-            self._drop()
-            return False
-        self._thread.start()
-        return True
+            self._end()
+        return before == -1
 
     def close(self) -> None:
         """Stop listening and end the thread; main thread."""
         self._uninstall()
-        self._writer.send(bytes([_CLOSE]))
-        self._thread.join(_JOIN_S)
-        if not self._thread.is_alive():
-            self._drop()
+        self._end()
 
     def abandon(self) -> None:
         """Let go of what a forked child inherited: the thread did not come along."""
@@ -67,6 +67,12 @@ class SignalTap:
         seen = signal.set_wakeup_fd(-1)
         if seen not in {-1, self._writer.fileno()}:
             signal.set_wakeup_fd(seen)  # another library has replaced it since
+
+    def _end(self) -> None:
+        self._writer.send(bytes([_CLOSE]))
+        self._thread.join(_JOIN_S)
+        if not self._thread.is_alive():
+            self._drop()
 
     def _drop(self) -> None:
         self._reader.close()

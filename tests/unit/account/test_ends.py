@@ -64,3 +64,14 @@ def test_the_merged_record_shows_a_stall_only_of_a_rank_that_may_be_in_it() -> N
     assert live.ranks[0].stall is not None
     ended = merge([make_record(outcome="failed", stall=stall)], now=BEAT + 1)
     assert ended.ranks[0].stall is None
+
+
+def test_ranks_that_a_launcher_takes_down_do_not_hide_the_kill() -> None:
+    """One rank is killed for lack of memory, and its launcher ends the other as a scheduler would.
+
+    Without that count nobody can tell, and the notice that the other rank had is believed.
+    """
+    other = _warned(make_record(1, 0, outcome="preempted", world_size=2))
+    for kills, outcome in ((1, Outcome.LOST), (0, Outcome.PREEMPTED)):
+        gone = make_record(1, 1, outcome="lost", last_words=LastWordsPart(oom_kills=kills))
+        assert summarize_attempt([other, gone]).outcome is outcome

@@ -80,6 +80,19 @@ def test_it_leaves_what_replaced_it(heard: Heard) -> None:
         assert signal.set_wakeup_fd(-1) == writer.fileno()
 
 
+def test_without_room_for_a_thread_there_is_no_tap(
+    heard: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Training goes on with what the handlers alone can do; no descriptor is left behind."""
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert open_tap(heard.note) is None
+    assert signal.set_wakeup_fd(-1) == -1
+
+
 def test_a_system_without_credentials_has_no_tap(
     heard: Heard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
