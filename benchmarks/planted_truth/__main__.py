@@ -9,9 +9,10 @@ import argparse
 import os
 import sys
 import tempfile
+from collections.abc import Collection
 from itertools import product
 
-from benchmarks.planted_truth.case import Case
+from benchmarks.planted_truth.case import Case, Result
 from benchmarks.planted_truth.plants import PHASE_OF, PLACES
 from benchmarks.planted_truth.table import NS_PER_MS, find_problems, judge, run_case
 from benchmarks.readme import replace_block
@@ -19,6 +20,7 @@ from benchmarks.readme import replace_block
 Worst = dict[tuple[str, str], tuple[float, int, float, float]]
 
 SPIN_NS = 20 * NS_PER_MS
+MAX_TRIES = 5
 LOOPS = ("lightning", "manual", "plain")
 
 
@@ -35,6 +37,20 @@ def make_table(worst: Worst) -> list[str]:
     return table
 
 
+def measure(case: Case, places: Collection[str]) -> tuple[Result, Result, list[str], int]:
+    """Return base and planted pass, what is wrong with them, and how many tries it took.
+
+    A neighbour on the machine can take the processor away between two clock reads, but not in the
+    same place every time: what costlens books wrongly is wrong in every try.
+    """
+    for number in range(1, MAX_TRIES + 1):
+        base, planted = run_case(case, (), SPIN_NS), run_case(case, places, SPIN_NS)
+        problems = find_problems(base, planted)
+        if not problems:
+            break
+    return base, planted, problems, number
+
+
 def main() -> int:
     """Print one row a loop and place, over workers and accumulations; return 1 if one is false."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -43,15 +59,16 @@ def main() -> int:
     options = parser.parse_args()
     plans = [PLACES] if options.quick else [*((place,) for place in PLACES), PLACES]
     worst: Worst = {}
+    tries: list[int] = []
     num_false = 0
     for loop, num_workers, accumulation in product(LOOPS, (0, 2), (1, 4)):
         case = Case(loop, num_workers, accumulation)
-        base = run_case(case, (), SPIN_NS)
         for places in plans:
-            planted = run_case(case, places, SPIN_NS)
+            base, planted, problems, num_tries = measure(case, places)
             name = places[0] if len(places) == 1 else "all together"
-            for problem in find_problems(base, planted):
-                num_false += 1
+            tries.append(num_tries)
+            num_false += len(problems)
+            for problem in problems:
                 print(f"FALSE {case}: {name}: {problem}", file=sys.stderr)
             for verdict in judge(base, planted):
                 share = abs(verdict.error_ns) / verdict.allowed_ns
@@ -62,8 +79,14 @@ def main() -> int:
                     verdict.error_ns / NS_PER_MS,
                 )
                 worst[loop, name] = max(worst.get((loop, name), row), row)
-            print(f"{case}: {name} done", file=sys.stderr)
-    table = make_table(worst)
+            print(f"{case}: {name} done in {num_tries}", file=sys.stderr)
+    repeated = sum(number > 1 for number in tries)
+    table = [
+        *make_table(worst),
+        "",
+        f"{len(tries)} pairs of passes; {repeated} were repeated, up to {MAX_TRIES} tries, because "
+        "something else on the machine took the processor away.",
+    ]
     print("\n".join(table))
     if options.write_readme and num_false == 0:
         replace_block("planted", table)

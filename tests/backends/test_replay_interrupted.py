@@ -71,6 +71,7 @@ def test_an_outage_in_the_middle(
     otlp_receiver: OtlpReceiver, run: OfflineRun, fail_after: int
 ) -> None:
     """The endpoint answers 503 from some line on; the next replay brings exactly the rest."""
+    fail_after = min(fail_after, len(expected(run)) - 1)  # a busy machine closes fewer windows
     stopped = replay(run, otlp_receiver, fail_after)
     assert stopped.stopped is not None
     assert "HTTP 503" in stopped.stopped
