@@ -71,6 +71,7 @@ class _PlantedCallback(pl.Callback):
         self.plants.spin("checkpoint")
 
     def on_train_end(self, *_: Any) -> None:
+        self.plants.is_armed = False  # dropping the last iterator is no wait for data
         self.end_ns = time.perf_counter_ns()
 
 
