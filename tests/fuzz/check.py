@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from costlens.core.guard import faults
-from costlens.core.records import RankRecord
+from costlens.core.records import Outcome, RankRecord
 from tests.fuzz.evidence import Ended, Evidence
 from tests.fuzz.job import run_plan
 from tests.fuzz.plan import Plan
@@ -80,6 +80,8 @@ def _inspect(watched: Evidence) -> Iterator[str]:
             found += _inspect_counts(record, ended.tally)
             found += _inspect_loss(record, ended.tally)
             found += _inspect_attempt(record, ended.tally)
+            if ended.call == "fit":
+                found += _inspect_total(record, watched.plan)
             found += _inspect_time(record, ended)
         if ended.tally.is_seen and not ended.records:
             found.append("there is no record")
@@ -128,6 +130,22 @@ def _inspect_attempt(record: RankRecord, tally: Tally) -> Iterator[str]:
     }.items():
         if getattr(record.attempt, name) != value:
             yield f"{name} {getattr(record.attempt, name)}, expected {value}"
+
+
+def _inspect_total(record: RankRecord, plan: Plan) -> Iterator[str]:
+    """Look at the steps that a fit would make, where it made all of them."""
+    is_regular = (
+        record.attempt.outcome is Outcome.COMPLETED
+        and plan.batch != "sometimes none"  # such a batch makes no step
+        and plan.num_rows > 0
+        and plan.skips_epoch_at is None
+        and not plan.takes_iterator  # it may take several batches a step
+        and plan.error != "StopIteration"  # Lightning ends an epoch for it
+        and not plan.optimization.startswith("manual ")  # several steps may pass a limit
+    )
+    total, reached = record.progress.total_steps, record.attempt.end_step
+    if is_regular and total is not None and total != reached:
+        yield f"total_steps {total}, and {reached} were made"
 
 
 def _inspect_time(record: RankRecord, ended: Ended) -> Iterator[str]:

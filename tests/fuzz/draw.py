@@ -65,6 +65,9 @@ def _let_happen(event: str, drawn: dict[str, Any]) -> None:
     source, _, name = event.partition(".")
     if source in ("logger", "profiler"):
         drawn[source] = "own"
+        # Inside the generator of Lightning's bracket Python makes another error of it.
+        if drawn["error"] == "StopIteration":
+            drawn["error"] = "RuntimeError"
     elif "dataloader" in name:
         drawn["loaders_from"] = "module"
     elif source == "module":

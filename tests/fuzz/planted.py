@@ -101,7 +101,7 @@ class Planted:
         if trainer.lightning_module._current_fx_name in _MONITOR_HOOKS and any(
             type(each).__name__ == "LearningRateMonitor" for each in trainer.callbacks
         ):
-            return "callbacks", 0
+            return "callbacks", int(self._takes_iterator)
         if trainer._logger_connector._first_loop_iter is None:  # the epoch has ended
             return "other", 0
         return "logging", 1

@@ -89,3 +89,10 @@ def test_a_bracket_that_the_users_profiler_cannot_start_is_stopped_as_well() -> 
 def test_evaluating_with_another_trainer_keeps_the_step_that_was_reached() -> None:
     """Its own count of steps is 0, for it trained nothing."""
     assert holds(Plan(calls=("fit", "retest")))
+
+
+def test_a_total_that_nobody_knows_is_absent() -> None:
+    """Of 8 steps and one epoch the epoch may end first, and nobody knows its steps before."""
+    assert holds(Plan(max_epochs=1, max_steps=8, optimization="manual"))
+    assert holds(Plan(max_epochs=1, max_steps=8, scheduled_accumulation=True))
+    assert holds(Plan(max_epochs=1, max_steps=8, train_loader="unsized"))

@@ -84,6 +84,8 @@ def test_a_process_alone_shares_no_launch() -> None:
             None,
         ),
         ({"max_epochs": 3, "callbacks": [SimpleNamespace(scheduling={0: 1, 4: 2})]}, None),
+        ({"max_epochs": 3, "max_steps": 7, "num_training_batches": math.inf}, None),
+        ({"max_epochs": 0, "max_steps": 7, "num_training_batches": math.inf}, 0),
     ],
 )
 def test_the_total_is_known_or_absent(limits, total) -> None:

@@ -100,20 +100,30 @@ def total_steps(trainer: Trainer) -> int | None:
     """Return the optimizer steps that this training will have made at its end.
 
     They are on the scale of ``trainer.global_step``; None where unknown or without end. Known
-    after the loaders are set up. With manual optimization only ``max_steps`` counts on that
-    scale.
+    after the loaders are set up. How many steps an epoch makes is unknown with manual
+    optimization, a schedule of accumulation and loaders without length.
     """
     limits = []
     if trainer.max_steps is not None and trainer.max_steps >= 0:
         limits.append(int(trainer.max_steps))
-    num_batches = trainer.num_training_batches
-    epochs = trainer.max_epochs
+    if trainer.max_epochs is not None and trainer.max_epochs >= 0:
+        steps_in_epochs = _steps_in_epochs(trainer)
+        if steps_in_epochs is None:
+            return None  # the epochs may be over before the steps are
+        limits.append(steps_in_epochs)
+    return min(limits, default=None)
+
+
+def _steps_in_epochs(trainer: Trainer) -> int | None:
+    epochs, num_batches = int(trainer.max_epochs), float(trainer.num_training_batches)
     is_regular = trainer.lightning_module.automatic_optimization and not any(
         hasattr(callback, "scheduling") for callback in trainer.callbacks
     )
-    if is_regular and epochs is not None and epochs >= 0 and math.isfinite(num_batches):
-        limits.append(epochs * math.ceil(num_batches / trainer.accumulate_grad_batches))
-    return min(limits, default=None)
+    if epochs == 0:
+        return 0
+    if not is_regular or not math.isfinite(num_batches):
+        return None
+    return epochs * math.ceil(num_batches / int(trainer.accumulate_grad_batches))
 
 
 def is_stopped_early(trainer: Trainer) -> bool:
