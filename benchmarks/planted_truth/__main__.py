@@ -57,12 +57,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="all places together only")
     parser.add_argument("--write-readme", action="store_true", help="replace the README's table")
+    parser.add_argument("--loop", action="append", choices=LOOPS, help="these loops only")
     options = parser.parse_args()
     plans = [PLACES] if options.quick else [*((place,) for place in PLACES), PLACES]
     worst: Worst = {}
     tries: list[int] = []
     num_false = 0
-    for loop, num_workers, accumulation in product(LOOPS, (0, 2), (1, 4)):
+    for loop, num_workers, accumulation in product(options.loop or LOOPS, (0, 2), (1, 4)):
         case = Case(loop, num_workers, accumulation)
         for places in plans:
             base, planted, problems, num_tries = measure(case, places)

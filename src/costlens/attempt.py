@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
+import time
 import uuid
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -15,7 +16,7 @@ from importlib.metadata import version
 from costlens.account.prices import resolve_price
 from costlens.config import Config
 from costlens.core import lifetime
-from costlens.core.clock import Clock, anchor_now
+from costlens.core.clock import NS_PER_S, Clock, anchor_now
 from costlens.core.quality import QualityBook
 from costlens.core.recorder import Recorder
 from costlens.core.records import (
@@ -29,8 +30,13 @@ from costlens.observe.device_values import DeviceValues
 from costlens.observe.placement.place import Placement
 from costlens.observe.placement.process_group import share_launch_key
 from costlens.observe.process import is_interactive, pid_space, process_age_ns, start_ticks
+from costlens.storage.identity import Claimant
 
-__all__ = ["Drives", "Parts", "build_parts"]
+__all__ = ["Drives", "Parts", "build_parts", "describe_claimant"]
+
+# A rank that has been silent for so long has gone, wherever its clock stands.
+_PATIENCE_S = 60.0
+_PATIENCE_WINDOWS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +67,22 @@ class Drives:
 
 
 def build_parts(
-    config: Config, clock: Clock, placement: Placement, *, framework: str, drives: Drives
+    config: Config,
+    clock: Clock,
+    placement: Placement,
+    *,
+    framework: str,
+    drives: Drives,
+    began_ns: int | None = None,
 ) -> tuple[Parts, str]:
     """Return the living parts of a new attempt and the key of its launch; calling thread.
 
     The first run of a process that nobody types into begins with the process; any other begins now.
     """
-    now_ns = clock()
+    now_ns = clock() if began_ns is None else began_ns
     ordinal = lifetime.claim_ordinal()
     age_ns = None if ordinal or is_interactive() else process_age_ns()
-    start_ns = now_ns if age_ns is None else now_ns - age_ns
+    start_ns = now_ns if age_ns is None else clock() - age_ns
     rank = _rank_part(placement, drives)
     timeline = Timeline(clock, start_ns)
     state = AttemptState(
@@ -120,4 +132,22 @@ def _rank_part(placement: Placement, drives: Drives) -> RankPart:
         job_id=placement.job_id,
         device=drives.device,
         num_gpus=drives.num_gpus,
+    )
+
+
+def describe_claimant(state: AttemptState, window_s: float) -> Claimant:
+    """Return this process as it claims its attempt; asks the system when the process started.
+
+    Args:
+        state: The attempt.
+        window_s: Seconds between two heartbeats of a rank.
+    """
+    rank, age_ns = state.rank, process_age_ns()
+    return Claimant(
+        rank=rank.rank,
+        host_name=rank.host_name,
+        pid=rank.pid,
+        wall_ns=state.anchor.wall_ns,
+        born_s=None if age_ns is None else time.time() - age_ns / NS_PER_S,
+        patience_s=max(_PATIENCE_S, _PATIENCE_WINDOWS * window_s),
     )

@@ -75,6 +75,7 @@ class Run:
         self.clock = clock
         self.is_active = False
         self.is_started_here = False
+        self._began_ns: int | None = None
         self._is_off = not self.config.enabled or is_inert_process()
         self._framework = framework or f"torch {_torch_version()}".strip()
         self._placement = placement
@@ -119,6 +120,7 @@ class Run:
             placement,
             framework=self._framework,
             drives=Drives(device=device, num_gpus=num_gpus, has_events=has_device),
+            began_ns=self._began_ns,
         )
         self._session = Session(
             self.config, self._parts, self.clock, launch_key, self._given_exporters
@@ -386,6 +388,7 @@ def start(
     Raises:
         ConfigError: If a setting is not usable.
     """
+    began_ns = time.perf_counter_ns()  # what starting takes is the run's, too
     resolved = resolve_config(config, name=name, **settings)
     for open_run in lifetime.live():
         if isinstance(open_run, Run) and open_run.is_started_here:
@@ -398,6 +401,7 @@ def start(
             open_run.finish()
     run = Run(resolved, framework=framework)
     run.is_started_here = True
+    run._began_ns = began_ns  # noqa: SLF001 - its own module
     return run.open()
 
 
