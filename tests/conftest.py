@@ -33,7 +33,13 @@ PARTS = frozenset(
 )
 OURS = ("COSTLENS_", "OTEL_", "PL_")
 # Set once by the libraries themselves: OpenMP when torch loads, Lightning's seed, pytest's own.
-SET_BY_LIBRARIES = ("KMP_", "TORCHINDUCTOR_", "PL_GLOBAL_SEED", "PL_SEED_WORKERS", "PYTEST_CURRENT_TEST")
+SET_BY_LIBRARIES = (
+    "KMP_",
+    "TORCHINDUCTOR_",
+    "PL_GLOBAL_SEED",
+    "PL_SEED_WORKERS",
+    "PYTEST_CURRENT_TEST",
+)
 THREAD_GRACE_S = 2.0
 
 # Repeatable and without per-example deadlines: two busy cores would break them at random.

@@ -13,7 +13,7 @@ from dataclasses import replace
 from rich.console import Console
 
 from costlens.account.throughput import compute_rates
-from costlens.attempt import Parts
+from costlens.attempt import Parts, describe_claimant
 from costlens.config import Config
 from costlens.core.clock import NS_PER_S, Clock
 from costlens.core.guard import faults
@@ -36,17 +36,13 @@ from costlens.export.record import RecordExporter, read_run
 from costlens.observe.last_words import gather_last_words, witness_end
 from costlens.observe.liveness import Liveness
 from costlens.observe.oom import find_oom, recount_oom
-from costlens.observe.process import is_interactive, process_age_ns
+from costlens.observe.process import is_interactive
 from costlens.protect.run_end import RunEnd
-from costlens.storage.identity import Claimant, Identity, propose_run_id, settle_identity
+from costlens.storage.identity import Identity, propose_run_id, settle_identity
 from costlens.storage.run_folder import RunFolder
 from costlens.storage.store import Store
 
 __all__ = ["Session"]
-
-# A rank that has been silent for so long has gone, wherever its clock stands.
-_PATIENCE_S = 60.0
-_PATIENCE_WINDOWS = 3
 
 
 class Session:
@@ -81,6 +77,10 @@ class Session:
         self._is_stuck = False
         self._cpu_before_ns = 0
         self._store = Store(config.run_dir)
+        url = config.checkpoint_url
+        # An id that was given, or the scheduler's, goes before what stands at the checkpoints.
+        is_known = config.run_id or parts.state.rank.job_id
+        self._checkpoint_store = Store(url) if url and not is_known else None
         self._telemetry_of_run: Telemetry | None = None
         rank, run = parts.state.rank, parts.state.run
         self.proposed_run_id = propose_run_id(
@@ -124,12 +124,16 @@ class Session:
     def open(self) -> None:
         """Build the exporters and start the pipeline thread; calling thread, before the first step.
 
-        Exporters are imported and constructed here: the first export inside the loop once held a
-        step up for 200 ms.
+        Everything is imported and constructed here: the first export inside the loop once held a
+        step up for 200 ms, and a fork while another thread imports leaves a lock behind.
         """
         self.context.open()
         self.parts.recorder.wake()
+        faults.call("session.load", self._store.load)
+        if self._checkpoint_store is not None:
+            faults.call("session.load", self._checkpoint_store.load)
         self.exporters = self._make_exporters() if self._given is None else list(self._given)
+        faults.call("session.prepare", self._prepare)
         pipeline = Pipeline(
             self.parts.recorder,
             self.parts.totals,
@@ -143,6 +147,9 @@ class Session:
         self.end.pipeline = pipeline
         pipeline.start()
         self.end.arm()
+
+    def _prepare(self) -> None:
+        self._record.prepare(self._builder.build(self._clock(), opens=True))
 
     def wait_identity(self, timeout_s: float) -> Identity | None:
         """Return the identity, waiting up to ``timeout_s`` seconds for the store to settle it."""
@@ -255,29 +262,17 @@ class Session:
 
     def _settle(self) -> None:
         state = self.parts.state
-        checkpoint_url = self.config.checkpoint_url
         self.identity = settle_identity(
             self._store,
-            Store(checkpoint_url) if checkpoint_url and not self.config.run_id else None,
+            self._checkpoint_store,
             self.proposed_run_id,
             self._launch_key,
-            self._describe_process(),
+            describe_claimant(state, self.config.window_s),
         )
         state.run = state.run.model_copy(update={"id": self.identity.run_id})
         state.number = self.identity.attempt
         state.launch_key = self.identity.launch_key
         self.context.fields.update(run_id=self.identity.run_id, attempt=self.identity.attempt)
-
-    def _describe_process(self) -> Claimant:
-        rank, age_ns = self.parts.state.rank, process_age_ns()
-        return Claimant(
-            rank=rank.rank,
-            host_name=rank.host_name,
-            pid=rank.pid,
-            wall_ns=self.parts.state.anchor.wall_ns,
-            born_s=None if age_ns is None else time.time() - age_ns / NS_PER_S,
-            patience_s=max(_PATIENCE_S, _PATIENCE_WINDOWS * self.config.window_s),
-        )
 
     def _poll(self) -> None:
         parts = self.parts

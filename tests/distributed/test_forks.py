@@ -71,6 +71,51 @@ def test_a_child_that_trains_is_a_run_of_its_own(
     assert float(output.partition("slowest ")[2].split()[0]) < 5
 
 
+def test_a_child_that_trains_keeps_away_from_grpc(
+    launch: Launcher, otlp_receiver: OtlpReceiver
+) -> None:
+    """C092 over gRPC, which does not survive a fork: the child says so and keeps its telemetry.
+
+    Speaking gRPC there would hang the child, or break the parent's connections.
+    """
+    output = launch(
+        *("job_forks.py", "trains", "1"),
+        OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{otlp_receiver.grpc_port}",
+        OTEL_EXPORTER_OTLP_PROTOCOL="grpc",
+    ).output
+    assert float(output.partition("slowest ")[2].split()[0]) < 5
+    assert output.count("gRPC does not survive a fork") == 1
+    child_run, parent_run = sorted(launch.runs, key=lambda run: run.name)
+    (child,) = launch.records(child_run).values()
+    (parent,) = launch.records(parent_run).values()
+    assert (parent.progress.samples, child.progress.samples) == (4, 3)
+    assert newest(otlp_receiver, "costlens.samples") == {f"{parent.run.id}/1/0": 4}
+    assert sum(part.exports_failed for part in parent.telemetry.exports.values()) == 0
+    assert [*(child_run / "telemetry").glob("metrics-1-0-*")], "to be sent later, by replay"
+    assert parent.telemetry.faults == child.telemetry.faults == {}
+
+
+@pytest.mark.parametrize("store", ["", "memory://runs"])
+@pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
+def test_no_thread_of_ours_imports_anything(launch: Launcher, store: str, protocol: str) -> None:
+    """A module that is imported while the process forks is locked in the child for ever.
+
+    So everything is imported on the calling thread, before the first thread starts.
+    """
+    assert launch.receiver is not None
+    port = launch.receiver.grpc_port if protocol == "grpc" else launch.receiver.http_port
+    output = launch(
+        "job_imports.py",
+        OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{port}",
+        OTEL_EXPORTER_OTLP_PROTOCOL=protocol,
+        OTEL_LOGS_EXPORTER="otlp",
+        COSTLENS_OTLP_FILE="1",
+        COSTLENS_DIR=store or str(launch.folder),
+    ).output
+    assert "FINISHED" in output
+    assert [line for line in output.splitlines() if line.startswith("IMPORT")] == []
+
+
 def check_sent_once(receiver: OtlpReceiver) -> None:
     """Check that no span and no export of metrics came twice."""
     spans = [(span.proto.trace_id, span.proto.span_id) for span in receiver.spans()]

@@ -26,6 +26,7 @@ class Living(Protocol):
 
 # Strong references: a run that nobody else holds any more must still be closed at exit.
 _live: list[Living] = []
+_copies: list[Living] = []
 _state = {"registered": False, "num_opened": 0}
 _num_named: dict[str, int] = {}
 
@@ -77,6 +78,8 @@ def _silence_all() -> None:
     faults.renew_lock()
     for living in live():
         faults.call("lifetime.fork", living.silence)
+    # Kept for good: destroying the copy of a connection could speak into the parent's.
+    _copies.extend(_live)
     _live.clear()
     _state["num_opened"] = 0
     _num_named.clear()

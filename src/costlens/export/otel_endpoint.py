@@ -62,6 +62,10 @@ _GRPC_RETRYABLE = frozenset(
 )
 
 
+# Processes that have spoken gRPC: this one, and those that it was forked from.
+_grpc_pids: set[int] = set()
+
+
 class _SdkExporter(Protocol):
     def export(self, batch: Any, /) -> enum.Enum: ...  # noqa: ANN401 - another type per signal
 
@@ -128,7 +132,23 @@ def read_settings(base_url: str | None = None) -> ExportSettings:
     settings = parse_settings(os.environ, base_url)
     for problem in settings.problems:
         _warn(problem)
-    return settings
+    return _leave_out_grpc(settings) if _grpc_pids - {os.getpid()} else settings
+
+
+def _leave_out_grpc(settings: ExportSettings) -> ExportSettings:
+    """Return the settings of a process that was forked from one that speaks gRPC.
+
+    There gRPC hangs, or breaks the parent's connections, with and without its own support for
+    forks.
+    """
+    kept = {signal: on for signal, on in settings.signals.items() if on.protocol != "grpc"}
+    if len(kept) < len(settings.signals):
+        _warn(
+            "gRPC does not survive a fork, and this process was forked from one that uses it: its "
+            "telemetry is not sent; set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf, or start it "
+            "with the method spawn"
+        )
+    return replace(settings, signals=kept)
 
 
 def build_exporters(settings: ExportSettings) -> dict[Signal, SignalExporter]:
@@ -232,6 +252,7 @@ def _build_grpc(settings: SignalSettings) -> SignalExporter:
     from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 
     quiet_loggers()
+    _grpc_pids.add(os.getpid())
     _own_jitter(otlp_grpc)
     exporter_of = {
         "traces": OTLPSpanExporter,

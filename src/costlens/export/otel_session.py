@@ -5,6 +5,7 @@ Imported by ``otel_endpoint`` when exporters are built, because ``requests`` tak
 
 from __future__ import annotations
 
+import netrc  # noqa: F401 - requests imports it with the first request: see `storage.Store.load`
 from typing import Any
 
 import requests

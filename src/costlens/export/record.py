@@ -84,6 +84,15 @@ class RecordExporter:
         self._unwritten: Snapshot | None = None
         self._is_failing = False
 
+    def prepare(self, snapshot: Snapshot) -> None:
+        """Encode once, on the calling thread and before the first heartbeat; about 0.2 ms.
+
+        The encoder sets itself up with its first use. A fork while another thread does so would
+        leave the child's first encoding waiting for ever.
+        """
+        self._encode(snapshot.record)
+        make_window_part(snapshot).model_dump_json(exclude_defaults=True)
+
     def start(self, snapshot: Snapshot) -> None:
         """Write the record before the first window, so that the run is visible at once."""
         self._write(snapshot)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import errno
 from collections.abc import MutableMapping
+from contextlib import suppress
 from glob import has_magic
 from typing import Protocol, cast
 
-__all__ = ["RemoteBackend"]
+__all__ = ["RemoteBackend", "load_plugin"]
 
 _ABSENT = (FileNotFoundError, IsADirectoryError)
 
@@ -155,6 +156,23 @@ class RemoteBackend:
         except OSError:
             return True
         return False
+
+
+def load_plugin(url: str) -> None:
+    """Import fsspec and the plug-in for a URL; no disk, no network.
+
+    Raises:
+        ImportError: If the plug-in, or what it needs, is not installed.
+        ValueError: If fsspec knows no plug-in for the URL.
+    """
+    import fsspec
+    import fsspec.asyn
+    import fsspec.implementations.memory
+    from fsspec.core import split_protocol
+
+    with suppress(ImportError):  # of newer versions, which import it with the first URL
+        import fsspec.implementations.chained
+    fsspec.get_filesystem_class(split_protocol(url)[0])
 
 
 def _publishes_whole(fs: object) -> bool:
