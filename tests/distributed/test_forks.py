@@ -24,17 +24,31 @@ def the_record(launch: Launcher) -> RankRecord:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "num_children"), [("idle", 200), ("calls", 50)])
+@pytest.mark.parametrize(
+    ("kind", "num_children", "protocol"),
+    [("idle", 200, "http/protobuf"), ("idle", 60, "grpc"), ("calls", 50, "http/protobuf")],
+)
 def test_children_that_do_not_train_leave_no_trace(
-    launch: Launcher, otlp_receiver: OtlpReceiver, kind: str, num_children: int
+    launch: Launcher, otlp_receiver: OtlpReceiver, kind: str, num_children: int, protocol: str
 ) -> None:
-    """200 forks under a running export, and 50 that use the run: all end, none counts or sends."""
+    """200 forks under a running export, and 50 that use the run: all end, none counts or sends.
+
+    Over gRPC, too: its own handlers for forks would break the parent's connection, or the child.
+    """
+    port = otlp_receiver.grpc_port if protocol == "grpc" else otlp_receiver.http_port
     # Slow answers: most forks meet an export that is under way.
     otlp_receiver.fault(delay_s=0.02)
-    launch("job_forks.py", kind, str(num_children), COSTLENS_WINDOW_S="0.02")
+    launch(
+        *("job_forks.py", kind, str(num_children)),
+        COSTLENS_WINDOW_S="0.02",
+        OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{port}",
+        OTEL_EXPORTER_OTLP_PROTOCOL=protocol,
+    )
     record = the_record(launch)
     assert record.progress.samples == num_children + 3
     assert record.telemetry.faults == {}
+    health = record.telemetry.exports
+    assert {(part.exports_failed, part.last_error_type) for part in health.values()} == {(0, None)}
     name = f"{record.run.id}/1/0"
     assert newest(otlp_receiver, "costlens.samples") == {name: num_children + 3}
     assert {span.resource["service.instance.id"] for span in otlp_receiver.spans()} == {name}
