@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from costlens.core.log import configure_log
+
 # Parts of the outside world that a machine may lack. A name missing here is refused, so that a
 # misspelt COSTLENS_REQUIRE cannot quietly leave a skip a skip.
 PARTS = frozenset(
@@ -86,6 +88,8 @@ def _nothing_leaks() -> Iterator[None]:
     """
     environment, threads = _environment(), set(threading.enumerate())
     yield
+    # A run sets the level of the process's log; what a module's fixture logs next must not miss.
+    configure_log("info", "auto")
     deadline = time.monotonic() + THREAD_GRACE_S
     while (stray := _stray_threads(threads)) and time.monotonic() < deadline:
         time.sleep(0.01)
