@@ -138,6 +138,7 @@ def _inspect_total(record: RankRecord, plan: Plan) -> Iterator[str]:
         record.attempt.outcome is Outcome.COMPLETED
         and plan.batch != "sometimes none"  # such a batch makes no step
         and plan.num_rows > 0
+        and plan.train_loader not in ("unsized", "nested")  # may end before a limit of batches
         and plan.skips_epoch_at is None
         and not plan.takes_iterator  # it may take several batches a step
         and plan.error != "StopIteration"  # Lightning ends an epoch for it

@@ -141,7 +141,7 @@ class Plan:
     limit_train_batches: int | float = _of(1.0, 0, 1, 2, 3, 0.5)
     limit_val_batches: int | float = _of(1.0, 0, 1, 2, 0.5)
     limit_test_batches: int | float = _of(1.0, 0, 1)
-    val_check_interval: int | float = _of(1.0, 0.5, 0.34, 1, 2, 3, odds=0.4)
+    val_check_interval: int | float | str = _of(1.0, 0.5, 0.34, 1, 2, 3, "00:00:00:00", odds=0.4)
     check_val_every_n_epoch: int | None = _of(1, 2, None)
     num_sanity_val_steps: int = _of(0, 1, 2, -1, odds=0.4)
     reload_dataloaders_every_n_epochs: int = _of(0, 1, 2, odds=0.15)

@@ -20,6 +20,7 @@ _IN_TRAINING = {
     "data.transfer_batch_to_device": "transfer",
     "last.on_train_batch_start": "callbacks",
     "last.on_train_epoch_end": "callbacks",
+    "last.on_train_end": "callbacks",
     "last.on_train_epoch_start": "callbacks",
     "logger.log_metrics": "logging",
     "module.backward": "backward",
@@ -41,6 +42,7 @@ _IN_EVALUATION = frozenset(
         "module.validation_step",
     }
 )
+_AT_END = frozenset({"first.on_fit_end", "first.teardown"})
 _MONITOR_HOOKS = ("on_train_batch_start", "on_train_epoch_start")
 
 
@@ -80,18 +82,25 @@ class Planted:
             return None
         if name == "first.on_save_checkpoint":
             return "checkpoint"
-        stage = trainer.state.stage
-        if stage is None or stage.value == "sanity_check":
-            return "startup" if name in _IN_EVALUATION else None
-        if stage.value != "train":
-            return "validation" if name in _IN_EVALUATION else None
-        if name not in _IN_TRAINING:
+        if name in _AT_END:
+            is_idle = tally.stage == "train" and not tally.has_trained
+            return "startup" if is_idle else "shutdown"
+        stage = getattr(trainer.state.stage, "value", "sanity_check")
+        if stage == "train":
+            return self._place_in_training(name)
+        if name not in _IN_EVALUATION:
+            return None
+        return "startup" if stage == "sanity_check" else "validation"
+
+    def _place_in_training(self, name: str) -> str | None:
+        phase = _IN_TRAINING.get(name)
+        if phase is None:
             return None
         # The first row is cut at the fetch after its batch, so what follows the batch is in it.
         num_in_startup = int(self._takes_iterator and name == "last.on_train_batch_start")
-        phase = _IN_TRAINING[name]
         if name == "logger.log_metrics":
-            phase, num_in_startup = self._place_logging(trainer)
+            phase, num_in_startup = self._place_logging(self._witness.trainer)
+        tally = self._witness.tally
         is_startup = tally.batches_in_fit <= num_in_startup and not tally.is_past_epoch
         return "startup" if is_startup else phase
 

@@ -32,6 +32,12 @@ def test_a_stop_in_the_last_batch_of_the_last_epoch_is_no_early_one() -> None:
     )
 
 
+def test_the_last_batch_of_a_stream_is_the_last() -> None:
+    """Where no length says so, that there is no further batch does."""
+    stops = ("last.on_train_batch_end", 5)
+    assert holds(Plan(max_epochs=1, train_loader="unsized", stops=stops))
+
+
 def test_a_step_that_calls_the_one_it_inherits_is_one_step() -> None:
     """Torch calls hooks at every level of such an optimizer."""
     assert holds(Plan(optimization="subclass"))
@@ -84,6 +90,24 @@ def test_a_training_step_that_did_not_return_is_no_micro_batch() -> None:
 def test_a_bracket_that_the_users_profiler_cannot_start_is_stopped_as_well() -> None:
     """Lightning's own bracket does so, and a profiler may rely on it."""
     assert holds(Plan(profiler="own", fails=("profiler.start", 5)))
+
+
+def test_an_error_passes_a_profiler_that_brackets_in_its_own_way() -> None:
+    """Neither its context manager nor ours around it takes the error for its own."""
+    fails = ("module.training_step", 2)
+    assert holds(Plan(profiler="own profile", fails=fails))
+    assert holds(Plan(profiler="own profile", fails=fails, error="StopIteration"))
+
+
+def test_looking_at_logged_values_keeps_none_of_them() -> None:
+    """A batch that fails behind our hook leaves the callback metrics of the batch before."""
+    assert holds(Plan(window_s=0.01, fails=("first.on_train_batch_end", 5)))
+
+
+def test_what_follows_an_evaluation_is_shutdown() -> None:
+    """Alone or after a fit, what other callbacks do at the end is no start-up."""
+    assert holds(Plan(calls=("test",), place=1))
+    assert holds(Plan(calls=("fit", "validate", "test", "predict"), place=1))
 
 
 def test_evaluating_with_another_trainer_keeps_the_step_that_was_reached() -> None:
