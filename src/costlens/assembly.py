@@ -19,24 +19,26 @@ from costlens.core.clock import NS_PER_S, Clock
 from costlens.core.guard import faults
 from costlens.core.log import RunContext
 from costlens.core.pipeline import Pipeline
+from costlens.core.probe import ProbeSet
 from costlens.core.quality import Observation
 from costlens.core.records import (
-    ExportHealth,
     LastWordsPart,
     Outcome,
-    RankRecord,
     TelemetryPart,
 )
+from costlens.core.shutdown import lengthen_shutdown
 from costlens.core.snapshot import Exporter, Snapshot
 from costlens.core.snapshot_builder import SnapshotBuilder
 from costlens.errors import StorageError
 from costlens.export.console import render
+from costlens.export.health import gather_health
 from costlens.export.otel_setup import Telemetry
 from costlens.export.record import RecordExporter, read_run
 from costlens.observe.last_words import gather_last_words, witness_end
 from costlens.observe.liveness import Liveness
 from costlens.observe.oom import find_oom, recount_oom
 from costlens.observe.process import is_interactive
+from costlens.probes import make_probes
 from costlens.protect.run_end import RunEnd
 from costlens.storage.identity import Identity, propose_run_id, settle_identity
 from costlens.storage.run_folder import RunFolder
@@ -95,6 +97,7 @@ class Session:
         self.context = self._make_context()
         parts.state.log = self.context.log
         self._record = RecordExporter(self._find_folder, clock, self.context.log)
+        self._probes = ProbeSet(make_probes(config, parts.state))
         self._builder = SnapshotBuilder(
             parts.state,
             parts.timeline,
@@ -103,6 +106,7 @@ class Session:
             parts.quality,
             rates=compute_rates,
             telemetry=self._telemetry,
+            probed=self._probes.contribute,
         )
         self._liveness = Liveness(parts.recorder, parts.totals, parts.state, clock)
         # The flush has its own deadline on the pipeline thread; the extra second is for the record
@@ -132,6 +136,7 @@ class Session:
         faults.call("session.load", self._store.load)
         if self._checkpoint_store is not None:
             faults.call("session.load", self._checkpoint_store.load)
+        self._probes.load()
         self.exporters = self._make_exporters() if self._given is None else list(self._given)
         faults.call("session.prepare", self._prepare)
         pipeline = Pipeline(
@@ -237,6 +242,7 @@ class Session:
         faults.call("session.identity", self._try_settle)
         if self.parts.state.oom is None:
             self.parts.state.oom = faults.call("observe.oom", find_oom)
+        self._probes.start(self._clock())
         self._start_exporters()
 
     def _start_exporters(self) -> None:
@@ -283,6 +289,7 @@ class Session:
         parts.totals.resolve(parts.values.take_gaps())
         self._alarms.extend(parts.quality.fold())
         faults.call("observe.liveness", self._liveness.look)
+        self._probes.look(self._clock())
 
     def _close_window(self, now_ns: int, is_last: bool) -> None:  # noqa: FBT001 - a stage's signature
         state = self.parts.state
@@ -293,6 +300,7 @@ class Session:
             self._poll()
             now_ns = self._clock()
             state.end_ns = now_ns
+            self._probes.sample(now_ns)
             state.last_words = faults.call("observe.last_words", self._gather_last_words)
         else:
             state.oom = faults.call("observe.oom", recount_oom, state.oom)
@@ -305,6 +313,7 @@ class Session:
         self._tell(snapshot)
         self._export(self.exporters[1:], snapshot)
         if is_last:
+            self._probes.stop()
             deadline_ns = self._clock() + int(self.config.flush_timeout_s * NS_PER_S)
             for exporter in self.exporters:
                 faults.call(f"export.{exporter.name}.finish", exporter.finish, deadline_ns)
@@ -348,53 +357,32 @@ class Session:
         # The record was written before the flush, in case that is the last thing the process does.
         if self.snapshot is None:
             return
-        record = self._lengthen(self.snapshot.record)
+        # What the flush took is shutdown, and paid for.
+        state, end_ns = self.parts.state, self._clock()
+        record = lengthen_shutdown(
+            self.snapshot.record,
+            end_ns - (state.end_ns or end_ns),
+            end_time=state.anchor.to_wall_ns(end_ns) / NS_PER_S,
+            telemetry=self._telemetry(),
+        )
+        state.end_ns = end_ns
         self.snapshot = replace(self.snapshot, record=record)
         if self._record in self.exporters:
             self._record.amend(self.snapshot)
 
-    def _lengthen(self, record: RankRecord) -> RankRecord:
-        # What the flush took is shutdown, and paid for.
-        state = self.parts.state
-        end_ns = self._clock()
-        added_ns = end_ns - (state.end_ns or end_ns)
-        state.end_ns = end_ns
-        end_time = state.anchor.to_wall_ns(end_ns) / NS_PER_S
-        shutdown_ns = record.time_ns["shutdown"] + added_ns
-        update = {
-            "telemetry": self._telemetry(),
-            "total_ns": record.total_ns + added_ns,
-            "time_ns": {**record.time_ns, "shutdown": shutdown_ns},
-            "attempt": record.attempt.model_copy(
-                update={"end_time": end_time, "heartbeat_time": end_time}
-            ),
-        }
-        if record.host_ns is not None:
-            host_ns = record.host_ns["shutdown"] + added_ns
-            update["host_ns"] = {**record.host_ns, "shutdown": host_ns}
-        return record.model_copy(update=update)
-
     def _telemetry(self) -> TelemetryPart:
-        health: dict[str, ExportHealth] = {}
-        num_failures = num_segments = num_spans = 0
-        worker_s = 0.0
-        for exporter in self.exporters:
-            health.update(getattr(exporter, "health", dict)() or {})
-            num_failures += getattr(exporter, "num_failures", 0)
-            num_segments += getattr(exporter, "num_segments", 0)
-            num_spans += getattr(exporter, "num_spans_dropped", 0)
-            worker_s += getattr(exporter, "cpu_s", 0.0)
+        health = gather_health(self.exporters)
         cpu_ns = self._cpu_before_ns + time.thread_time_ns()
         return TelemetryPart(
             faults=dict(faults.counts),
             rows_dropped=self.parts.recorder.num_dropped,
-            spans_dropped=num_spans,
+            spans_dropped=health.num_spans_dropped,
             quality_dropped=self.parts.quality.num_dropped,
             values_dropped=self.parts.values.num_dropped,
-            record_failures=num_failures,
-            overhead_s=cpu_ns / NS_PER_S + worker_s,
-            exports=health,
+            record_failures=health.num_failures,
+            overhead_s=cpu_ns / NS_PER_S + health.cpu_s,
+            exports=health.signals,
             num_windows=self._builder.num_windows,
-            num_segments=num_segments,
+            num_segments=health.num_segments,
             iterations_unresolved=self.parts.totals.num_unresolved,
         )

@@ -6,8 +6,9 @@ the training thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from costlens.core.clock import NS_PER_S, Anchor
 from costlens.core.log import Logger, log
@@ -102,6 +103,7 @@ class SnapshotBuilder:
         quality: Quality metrics.
         rates: Turns counts and iteration time (ns) into rates; injected from ``account/``.
         telemetry: Tells how watching itself fares.
+        probed: Tells the fields of the record that probes fill; none by default.
     """
 
     def __init__(  # noqa: PLR0913 - it joins the living parts; a bag of them would say less
@@ -114,6 +116,7 @@ class SnapshotBuilder:
         *,
         rates: Callable[[dict[str, int], int], RatesPart],
         telemetry: Callable[[], TelemetryPart],
+        probed: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
         self.state = state
         self.timeline = timeline
@@ -122,6 +125,7 @@ class SnapshotBuilder:
         self.quality = quality
         self._rates = rates
         self._telemetry = telemetry
+        self._probed = probed
         self._window_index = 0
         self._window_start_ns = timeline.start_ns
         self._window_phase_ns: tuple[int, ...] = (0,) * NUM_PHASES
@@ -211,6 +215,7 @@ class SnapshotBuilder:
             stall=None if open_at is None else state.stall,
             oom=state.oom,
             last_words=state.last_words,
+            **self._probed(),
         )
 
     def _window(

@@ -1,0 +1,19 @@
+"""Which probes a run has; ``assembly.py`` drives them on the pipeline thread."""
+
+from __future__ import annotations
+
+from costlens.config import Config
+from costlens.core.probe import Probe
+from costlens.core.snapshot_builder import AttemptState
+
+__all__ = ["make_probes"]
+
+
+def make_probes(config: Config, state: AttemptState) -> list[Probe]:  # noqa: ARG001 - for the probes to come
+    """Return the probes that the settings ask for, unopened; calling thread, imports nothing heavy.
+
+    Args:
+        config: The settings of the run.
+        state: The attempt; its rank says which devices and whose host are read.
+    """
+    return []
