@@ -19,10 +19,7 @@ from costlens.core import lifetime
 from costlens.core.clock import NS_PER_S, Clock, anchor_now
 from costlens.core.quality import QualityBook
 from costlens.core.recorder import Recorder
-from costlens.core.records import (
-    RankPart,
-    RunPart,
-)
+from costlens.core.records import LABELS, RankPart, RunPart
 from costlens.core.snapshot_builder import AttemptState
 from costlens.core.timeline import Timeline
 from costlens.core.window import KeepPolicy, Totals
@@ -91,6 +88,7 @@ def build_parts(
             name=config.name,
             framework=framework,
             costlens_version=version("costlens"),
+            **{name: getattr(config, name) for name in LABELS},
         ),
         rank=rank,
         anchor=anchor_now(clock),

@@ -48,6 +48,9 @@ HourPrice = Annotated[
 ]
 """Money per hour; the bounds keep every sum exact."""
 
+Label = Annotated[str, Field(min_length=1, max_length=200)] | None
+
+
 PreemptionSignal = Literal["SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXCPU"]
 
 
@@ -100,6 +103,16 @@ class Config(BaseSettings):
         None,
         description="Money per node and hour; used where no GPU price applies. Unset is unknown, "
         "0 is free.",
+    )
+    project: Label = Field(None, description="Project that the run's money is allocated to.")
+    team: Label = Field(None, description="Team that the run's money is allocated to.")
+    experiment: Label = Field(None, description="Experiment that the run's money is allocated to.")
+    experiment_version: Label = Field(
+        None, description="Version of the experiment that the run's money is allocated to."
+    )
+    model: Label = Field(None, description="Model that the run's money is allocated to.")
+    dataset_version: Label = Field(
+        None, description="Version of the training data that the run's money is allocated to."
     )
     currency: str = Field("USD", pattern=r"^[A-Z]{3}$", description="ISO 4217 code of the prices.")
     quality: Annotated[tuple[str, ...], NoDecode] = Field(

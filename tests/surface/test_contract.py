@@ -41,6 +41,7 @@ SETTINGS = {
     *("enabled", "autoattach", "name", "run_id", "dir", "checkpoint_url", "gpu_hour_price"),
     *("node_hour_price", "currency", "quality", "summary", "log_level", "log_format", "window_s"),
     "preemption_signals",
+    *("project", "team", "experiment", "experiment_version", "model", "dataset_version"),
     *("trace_period_s", "iteration_span_every", "otlp_file", "otlp_file_max_mb", "flush_timeout_s"),
 }
 OPTIONS = {

@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 __all__ = [
+    "LABELS",
     "AttemptPart",
     "ExportHealth",
     "IterationTimePart",
@@ -40,6 +41,12 @@ Count = Annotated[int, Field(ge=0)]
 UnixTime = Annotated[float, Field(ge=0, lt=253_402_300_800, allow_inf_nan=False)]  # to year 9999
 Seconds = Annotated[float, Field(ge=0, lt=1e12, allow_inf_nan=False)]
 Pid = Annotated[int, Field(ge=1, lt=2**31)]
+
+SHARE_PATTERN = r"^[0-9]{1,9}(\.[0-9]{1,40})?$"
+Label = Annotated[str, Field(max_length=200)]
+
+LABELS = ("project", "team", "experiment", "experiment_version", "model", "dataset_version")
+"""Fields of :class:`RunPart` that say what a run's money was spent on."""
 
 RANK_SCHEMA: Literal["costlens.rank/1"] = "costlens.rank/1"
 
@@ -75,6 +82,19 @@ class RunPart(Part):
         None, description="What drives the loop: lightning or torch, with its version."
     )
     costlens_version: str
+    project: Label | None = None
+    team: Label | None = None
+    experiment: Label | None = None
+    experiment_version: Label | None = None
+    model: Label | None = None
+    dataset_version: Label | None = Field(
+        None, description="Given, or a fingerprint of the files that were named as the data."
+    )
+
+    def labels(self) -> dict[str, str]:
+        """Return what a run's money is allocated by, without what nobody has named."""
+        values = {name: getattr(self, name) for name in LABELS}
+        return {name: value for name, value in values.items() if value}
 
 
 class AttemptPart(Part):
@@ -127,6 +147,22 @@ class RankPart(Part):
     job_id: str | None = None
     device: str = Field("cpu", description="Kind of device this rank drives: cpu, cuda, …")
     num_gpus: int = Field(0, ge=0, description="GPUs this rank drives itself.")
+    accelerator: str | None = Field(
+        None, max_length=200, description="Product name of those GPUs, as the driver tells it."
+    )
+    gpu_share: str | None = Field(
+        None,
+        pattern=SHARE_PATTERN,
+        description="GPUs this rank pays for, as a decimal string: one shared by two ranks is 0.5. "
+        "Absent: all that it drives.",
+    )
+    unowned_gpus: int | None = Field(
+        None,
+        ge=0,
+        le=10_000,
+        description="Allocated GPUs of the node that no rank drives, booked by local rank 0; "
+        "absent where the allocation is not known.",
+    )
 
 
 class ProgressPart(Part):
@@ -199,7 +235,7 @@ class PricePart(Part):
     )
     unit: Literal["gpu", "node"]
     share: str = Field(
-        pattern=r"^[0-9]{1,9}(\.[0-9]{1,40})?$",
+        pattern=SHARE_PATTERN,
         description="Units this rank pays for, as a decimal string; a node shared by 4 is 0.25.",
     )
     currency: str

@@ -30,6 +30,7 @@ from costlens.core.snapshot import Snapshot
 from costlens.export.otel_endpoint import build_resource
 from costlens.export.otel_ids import run_key
 from costlens.export.otel_port import Outbox
+from costlens.export.readings import label_attributes
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
@@ -112,7 +113,8 @@ class LogsExporter:
         identity = run_key(record)
         if self._resource is None or identity != self._identity:
             self._identity = identity
-            self._resource = build_resource(*identity, record.rank.rank)
+            attributes = label_attributes(record.run)
+            self._resource = build_resource(*identity, record.rank.rank, attributes)
         scope = InstrumentationScope("costlens", record.run.costlens_version)
         events = [self._events.popleft() for _ in range(len(self._events))]
         if self._num_dropped:

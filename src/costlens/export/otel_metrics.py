@@ -22,7 +22,7 @@ from costlens.export.catalog import METRICS, Metric, read_points
 from costlens.export.otel_endpoint import build_resource
 from costlens.export.otel_ids import run_key
 from costlens.export.otel_port import Outbox
-from costlens.export.readings import Point, Value
+from costlens.export.readings import Point, Value, label_attributes
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics import Exemplar
@@ -81,7 +81,8 @@ class MetricsExporter:
         identity = run_key(record)
         if self._resource is None or identity != self._identity:
             self._identity, self._deltas = identity, _Deltas()
-            self._resource = build_resource(*identity, record.rank.rank)
+            attributes = label_attributes(record.run)
+            self._resource = build_resource(*identity, record.rank.rank, attributes)
         metrics: list[sdk.Metric] = []
         num_points = 0
         for metric in METRICS:

@@ -30,6 +30,7 @@ from costlens.export.otel_drafts import Draft
 from costlens.export.otel_endpoint import build_resource
 from costlens.export.otel_ids import Ids
 from costlens.export.otel_port import Outbox
+from costlens.export.readings import label_attributes
 
 if TYPE_CHECKING:
     from costlens.core.records import RankRecord
@@ -75,7 +76,9 @@ class OwnSpans:
         provider = TracerProvider(
             shutdown_on_exit=False,
             id_generator=self._ids,
-            resource=build_resource(record.run.id, record.attempt.number, record.rank.rank),
+            resource=build_resource(
+                record.run.id, record.attempt.number, record.rank.rank, label_attributes(record.run)
+            ),
         )
         provider.add_span_processor(self._ended)
         self._sampler = provider.sampler

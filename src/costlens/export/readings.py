@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from costlens.account.cost import NS_PER_HOUR, charge_rank
 from costlens.core.clock import NS_PER_S
 from costlens.core.phases import NAMES, Phase
-from costlens.core.records import Outcome
+from costlens.core.records import LABELS, Outcome, RunPart
 from costlens.core.snapshot import Snapshot
 from costlens.core.window import Histogram
 
@@ -20,6 +20,7 @@ __all__ = [
     "DROP_PLACES",
     "FAULT_PLACES",
     "INFO",
+    "LABEL_ATTRIBUTES",
     "NONFINITE_SOURCES",
     "OWN_PHASES",
     "SIGNALS",
@@ -57,9 +58,13 @@ DROP_PLACES = (
     *(*SIGNALS, "files"),
 )
 
+LABEL_ATTRIBUTES = {name: f"costlens.{name.replace('_', '.')}" for name in LABELS}
+"""Attributes that say what a run's money was spent on, by the field of the record."""
+
 INFO = (
     *("costlens.run.name", "costlens.framework", "costlens.version", "costlens.device"),
     *("costlens.attempt", "host.name"),
+    *LABEL_ATTRIBUTES.values(),
 )
 
 _STATE_OF_PHASE = {
@@ -119,9 +124,21 @@ def run_info(snapshot: Snapshot) -> Iterable[Point]:
     """Return one point with what the run is as attributes."""
     record = snapshot.record
     run, rank = record.run, record.rank
-    known = (run.name, run.framework, run.costlens_version, rank.device)
-    values = zip(INFO, (*known, str(record.attempt.number), rank.host_name), strict=True)
-    return [({key: value[:_MAX_VALUE_LENGTH] for key, value in values if value}, 1)]
+    known = {
+        "costlens.run.name": run.name,
+        "costlens.framework": run.framework,
+        "costlens.version": run.costlens_version,
+        "costlens.device": rank.device,
+        "costlens.attempt": str(record.attempt.number),
+        "host.name": rank.host_name,
+        **label_attributes(run),
+    }
+    return [({key: value[:_MAX_VALUE_LENGTH] for key, value in known.items() if value}, 1)]
+
+
+def label_attributes(run: RunPart) -> dict[str, str]:
+    """Return what a run's money is allocated by, as attributes."""
+    return {LABEL_ATTRIBUTES[name]: value for name, value in run.labels().items()}
 
 
 def current_step(snapshot: Snapshot) -> float | None:
