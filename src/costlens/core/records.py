@@ -11,7 +11,10 @@ from __future__ import annotations
 from enum import Enum
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
+
+from costlens.core.device_records import MAX_GPUS, GpuDriverPart, GpuPart
+from costlens.core.part import Part
 
 __all__ = [
     "LABELS",
@@ -61,13 +64,6 @@ class Outcome(str, Enum):
     FAILED = "failed"
     PREEMPTED = "preempted"
     LOST = "lost"
-
-
-class Part(BaseModel):
-    """A piece of a record: frozen, and silent about fields it does not know."""
-
-    # A newer costlens may have written fields this one does not know: readers skip them.
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
 
 class RunPart(Part):
@@ -386,6 +382,10 @@ class RankRecord(Part):
     stall: StallPart | None = None
     oom: OomPart | None = None
     last_words: LastWordsPart | None = None
+    gpu_driver: GpuDriverPart | None = None
+    gpus: list[GpuPart] = Field(
+        default_factory=list, max_length=MAX_GPUS, description="The devices this rank may use."
+    )
     windows: list[WindowPart] = Field(default_factory=list, max_length=60)
 
     @field_validator("telemetry")

@@ -10,6 +10,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from costlens.core.device_records import GpuSummary
 from costlens.core.records import (
     IterationTimePart,
     LastWordsPart,
@@ -157,8 +158,8 @@ class RunRecord(Part):
         default_factory=dict,
         description="Waiting times outside the process, where a scheduler tells them.",
     )
-    gpu: dict[str, float] = Field(
-        default_factory=dict, description="Device telemetry; absent fields are unknown."
+    gpu: GpuSummary = Field(
+        default_factory=GpuSummary, description="Device telemetry; what is null is unknown."
     )
     cost: CostPart
     checkpoints: CheckpointPart

@@ -1,68 +1,29 @@
 """The metric catalogue: every metric costlens exports, one entry each.
 
 Whatever carries metrics out of the process (OTLP, a host's meter provider) and whatever describes
-them (docs, dashboards, alerts) reads this table; ``readings.py`` holds what an entry reads.
+them (docs, dashboards, alerts) reads this table; ``readings.py`` holds what an entry reads,
+``metric.py`` what an entry is.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Literal
 
 from costlens.core.guard import faults
-from costlens.core.quality import MAX_NAMES
 from costlens.core.snapshot import Snapshot
-from costlens.core.window import ITERATION_BOUNDS_S, Histogram
+from costlens.core.window import Histogram
 from costlens.export import readings
-from costlens.export.readings import Attributes, Point, Read, each, one
+from costlens.export.metric import NUM_OWN_VALUES, Kind, Metric
+from costlens.export.readings import Attributes, Point, each, one
 
 __all__ = ["MAX_SERIES", "METRICS", "NUM_OWN_VALUES", "Kind", "Metric", "read_points"]
-
-Kind = Literal["counter", "updowncounter", "gauge", "histogram"]
 
 MAX_SERIES = 300
 """Most series of one rank (CONTRIBUTING.md, law 5); a test adds up what the catalogue allows."""
 
-NUM_OWN_VALUES: Mapping[str, int] = {"costlens.quality.name": MAX_NAMES}
-"""How many values a run may give to an attribute without a closed list; 1 if not named here."""
-
 RUN_ID = "costlens.run.id"
 RANK = "costlens.rank"
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """One metric.
-
-    Args:
-        name: Its OpenTelemetry name, in the words of the glossary and without a unit.
-        kind: How its values combine.
-        unit: UCUM unit; empty for a state, ``1`` for a ratio, whose name then ends in ``.ratio``.
-        description: What it says, in one sentence.
-        read: Yields attributes and value of each point that a snapshot knows.
-        attributes: Allowed values of each attribute beside run id and rank; an empty tuple where
-            the run gives its own (see ``NUM_OWN_VALUES``).
-        since: What a counter counts from.
-    """
-
-    name: str
-    kind: Kind
-    unit: str
-    description: str
-    read: Read
-    attributes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    since: Literal["attempt", "process"] = "attempt"
-
-    @property
-    def max_series(self) -> int:
-        """Return the most series one rank can have of this metric, as Prometheus counts them."""
-        num_sets = math.prod(
-            len(values) or NUM_OWN_VALUES.get(name, 1) for name, values in self.attributes.items()
-        )
-        # A histogram is a series per bound, one for +Inf, the sum and the count.
-        return num_sets * (len(ITERATION_BOUNDS_S) + 3 if self.kind == "histogram" else 1)
 
 
 def read_points(metric: Metric, snapshot: Snapshot) -> Iterator[Point]:
