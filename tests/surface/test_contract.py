@@ -16,7 +16,7 @@ from costlens.core.run_record import CostPart, FindingPart, RunProgress, RunReco
 RECORD_KEYS = {
     *("run", "attempts", "ranks", "progress", "time_s", "rates", "queue", "gpu", "cost"),
     *("checkpoints", "precision", "quality", "findings", "telemetry"),
-    *("schema_version", "iteration_time", "startup", "problems"),
+    *("schema_version", "iteration_time", "startup", "problems", "goodput"),
 }
 PROGRESS_KEYS = {
     *("iterations", "micro_batches", "optimizer_steps", "skipped_steps", "productive_steps"),
@@ -26,7 +26,7 @@ PROGRESS_KEYS = {
 COST_KEYS = {
     *("currency", "total", "by_phase", "by_attempt", "per_1k_tokens", "per_million_tokens"),
     *("per_million_productive_tokens", "unknown", "is_partial", "token_basis", "rate_per_hour"),
-    *("sources", "by_currency"),
+    *("sources", "by_currency", "by_rank"),
 }
 FINDING_KEYS = {"name", "severity", "money_per_hour", "evidence", "remedies"}
 PHASES = (

@@ -123,6 +123,7 @@ def summarize_attempt(records: Sequence[RankRecord]) -> AttemptSummary:
     words = [record.last_words for record in records if record.attempt.outcome is outcome]
     start_steps = [part.start_step for part in parts if part.start_step is not None]
     end_steps = [part.end_step for part in parts if part.end_step is not None]
+    saved_steps = [part.saved_step for part in parts if part.saved_step is not None]
     return AttemptSummary(
         number=parts[0].number,
         outcome=outcome,
@@ -138,6 +139,8 @@ def summarize_attempt(records: Sequence[RankRecord]) -> AttemptSummary:
         last_words=next((said for said in words if said is not None), None),
         start_step=max(start_steps, default=None),
         end_step=max(end_steps, default=None),
+        saved_step=max(saved_steps, default=None),
+        end_reason=next((part.end_reason for part in culprits if part.end_reason), None),
     )
 
 

@@ -139,6 +139,7 @@ def _totals(charges: Sequence[Charge]) -> dict[str, object]:
         "total": format_money(_add(charge.total for charge in charges)),
         "by_phase": _sum_by(by_phase, _phase_order),
         "by_attempt": _sum_by(((str(c.record.attempt.number), c.total) for c in charges), int),
+        "by_rank": _sum_by(((str(c.record.rank.rank), c.total) for c in charges), int),
     }
 
 

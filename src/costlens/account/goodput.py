@@ -6,13 +6,21 @@ know stays unknown.
 
 from __future__ import annotations
 
+import itertools
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from decimal import Context, Decimal
+from fractions import Fraction
 
-from costlens.core.phases import Phase
-from costlens.core.records import Outcome
-from costlens.core.run_record import AttemptSummary, RunProgress
+from costlens.account.attempts import group_attempts
+from costlens.account.cost import Charge, format_money
+from costlens.core.clock import NS_PER_S
+from costlens.core.goodput_record import GoodputPart, SpentPart
+from costlens.core.phases import NAMES, Phase
+from costlens.core.records import Outcome, RankRecord
+from costlens.core.run_record import AttemptSummary
 
-__all__ = ["PRODUCTIVE_PHASES", "count_lost_steps", "goodput_share"]
+__all__ = ["LOST_WORK", "PRODUCTIVE_PHASES", "count_lost_steps", "divide_time"]
 
 PRODUCTIVE_PHASES: tuple[Phase, ...] = (
     Phase.FORWARD,
@@ -22,14 +30,23 @@ PRODUCTIVE_PHASES: tuple[Phase, ...] = (
 )
 """The phases that train the model; all others are the price of doing so."""
 
+LOST_WORK = "lost_work"
+"""The cause of badput that is no phase: training that did not survive."""
+
+_TRAINING = frozenset(phase.name.lower() for phase in PRODUCTIVE_PHASES)
+_CAUSES = (*(name for name in NAMES if name not in _TRAINING), LOST_WORK)
+_MAY_GO_ON = frozenset({Outcome.RUNNING, Outcome.COMPLETED, Outcome.STOPPED_EARLY})
+_EXACT = Context(prec=60)
+
 
 def count_lost_steps(
     attempts: Sequence[AttemptSummary], steps_made: Mapping[int, int]
 ) -> dict[int, int] | None:
-    """Return how many optimizer steps of each attempt were done again later; None when unknown.
+    """Return how many optimizer steps of each attempt did not survive; None when unknown.
 
     Where an attempt resumes at a step, everything reached beyond that step is lost, whichever
-    attempt had made it.
+    attempt had made it. Of a run that ended badly, what lies beyond the last save is lost as well,
+    until an attempt goes on from somewhere else.
 
     Args:
         attempts: The attempts in order.
@@ -51,7 +68,17 @@ def count_lost_steps(
         surviving = _cut_back(surviving, start, lost)
         end = attempt.end_step if attempt.end_step is not None else start + made
         surviving.append((attempt.number, start, max(start, end)))
+    saved = _saved_step(attempts)
+    if saved is not None:
+        _cut_back(surviving, saved, lost)
     return {number: min(count, steps_made[number]) for number, count in lost.items()}
+
+
+def _saved_step(attempts: Sequence[AttemptSummary]) -> int | None:
+    """Return the step that a run which ended badly could resume at; None if it need not, or so."""
+    if not attempts or attempts[-1].outcome in _MAY_GO_ON:
+        return None
+    return next((a.saved_step for a in reversed(attempts) if a.saved_step is not None), None)
 
 
 def _cut_back(
@@ -65,17 +92,116 @@ def _cut_back(
     return kept
 
 
-def goodput_share(time_s: Mapping[str, float], progress: RunProgress) -> float | None:
-    """Return the share (0 to 1) of paid time in productive steps that survived; None when unknown.
+class _Pile:
+    """Nanoseconds and, where every part of it has a price, money."""
 
-    Lost steps are taken to have cost what an average step did.
+    def __init__(self) -> None:
+        self.time_ns = 0
+        self.money = Decimal(0)
+
+    def add(self, time_ns: int, money: Decimal) -> None:
+        self.time_ns += time_ns
+        self.money = _EXACT.add(self.money, money)
+
+    def show(self, *, is_priced: bool) -> SpentPart:
+        return SpentPart(
+            time_s=self.time_ns / NS_PER_S,
+            money=format_money(self.money) if is_priced else None,
+        )
+
+
+def divide_time(
+    records: Sequence[RankRecord],
+    charges: Sequence[Charge],
+    attempts: Sequence[AttemptSummary],
+    lost_steps: Mapping[int, int] | None,
+) -> GoodputPart:
+    """Return paid time and money by what came of them.
+
+    Of an attempt that lost some of its steps, the same share of its training is lost work: lost
+    steps are taken to have cost what its average step did.
 
     Args:
-        time_s: Seconds per phase and their ``total``, as in ``RunRecord``.
-        progress: Steps made, and how many of them survived.
+        records: One record per attempt and rank.
+        charges: What those of them cost whose price is known.
+        attempts: The attempts in order.
+        lost_steps: Optimizer steps that did not survive, by attempt; None when unknown.
     """
-    total_s = time_s.get("total", 0.0)
-    if progress.productive_steps is None or not progress.optimizer_steps or total_s <= 0:
+    money = {(c.record.attempt.number, c.record.rank.rank): c.by_phase for c in charges}
+    is_priced = len({charge.currency for charge in charges}) == 1
+    shares = _lost_shares(records, attempts, lost_steps)
+    training, lost = _Pile(), _Pile()
+    badput: defaultdict[str, _Pile] = defaultdict(_Pile)
+    for record in records:
+        number = record.attempt.number
+        by_phase = money.get((number, record.rank.rank), {})
+        for name in {**record.time_ns, **by_phase}:
+            spent = record.time_ns.get(name, 0), by_phase.get(name, Decimal(0))
+            if name not in _TRAINING:
+                badput[name].add(*spent)
+                continue
+            training.add(*spent)
+            if shares is not None:
+                lost.add(*_take(spent, shares[number]))
+    total_ns = training.time_ns + sum(pile.time_ns for pile in badput.values())
+    productive = None
+    if shares is not None:
+        productive = _Pile()
+        productive.add(training.time_ns - lost.time_ns, _EXACT.subtract(training.money, lost.money))
+        badput[LOST_WORK] = lost
+    ordered = sorted((n for n in badput if badput[n].time_ns or badput[n].money), key=_order)
+    return GoodputPart(
+        share=productive.time_ns / total_ns if productive is not None and total_ns else None,
+        training=training.show(is_priced=is_priced),
+        productive=None if productive is None else productive.show(is_priced=is_priced),
+        badput={name: badput[name].show(is_priced=is_priced) for name in ordered},
+        unpaid_s=_count_unpaid(attempts),
+    )
+
+
+def _order(cause: str) -> tuple[int, str]:
+    return (_CAUSES.index(cause) if cause in _CAUSES else len(_CAUSES), cause)
+
+
+def _lost_shares(
+    records: Sequence[RankRecord],
+    attempts: Sequence[AttemptSummary],
+    lost_steps: Mapping[int, int] | None,
+) -> dict[int, Fraction] | None:
+    """Return the share of each attempt's training that did not survive; None when unknown."""
+    made_by: dict[int, int] = {}
+    for number, group in group_attempts(records).items():
+        seen = [record.progress.optimizer_steps for record in group]
+        known = [steps for steps in seen if steps is not None]
+        if known:
+            made_by[number] = max(known)
+        elif any(record.progress.iterations for record in group):
+            return None
+    if lost_steps is None or not made_by:
         return None
-    productive_s = sum(time_s.get(phase.name.lower(), 0.0) for phase in PRODUCTIVE_PHASES)
-    return productive_s * progress.productive_steps / progress.optimizer_steps / total_s
+    shares = {}
+    for number in lost_steps:
+        made = made_by.get(number, 0)
+        is_over = number != attempts[-1].number or attempts[-1].outcome not in _MAY_GO_ON
+        # Training that came to no step at all is lost as soon as nobody goes on with it.
+        shares[number] = Fraction(lost_steps[number], made) if made else Fraction(int(is_over))
+    return shares
+
+
+def _take(spent: tuple[int, Decimal], share: Fraction) -> tuple[int, Decimal]:
+    time_ns, money = spent
+    top, bottom = share.numerator, share.denominator
+    part = _EXACT.divide(_EXACT.multiply(money, Decimal(top)), Decimal(bottom))
+    return time_ns * top // bottom, part.quantize(money, context=_EXACT)
+
+
+def _count_unpaid(attempts: Sequence[AttemptSummary]) -> dict[str, float]:
+    if len(attempts) < 2:
+        return {}
+    # Two hosts' clocks: what looks negative is told among the problems, and counts as nothing.
+    gaps_s = [max(0.0, b.start_time - _ended(a)) for a, b in itertools.pairwise(attempts)]
+    return {"down": sum(gaps_s)}
+
+
+def _ended(attempt: AttemptSummary) -> float:
+    return attempt.heartbeat_time if attempt.end_time is None else attempt.end_time

@@ -19,10 +19,10 @@ from costlens.account.attempts import (
     group_attempts,
     summarize_attempt,
 )
-from costlens.account.cost import price_run
+from costlens.account.cost import charge_rank, price_run
 from costlens.account.counts import merge_progress, steps_made
 from costlens.account.documents import check_document
-from costlens.account.goodput import count_lost_steps
+from costlens.account.goodput import count_lost_steps, divide_time
 from costlens.account.quality import merge_quality
 from costlens.account.throughput import merge_iteration_times, merge_rates, merge_startup
 from costlens.core.clock import NS_PER_S
@@ -154,6 +154,7 @@ def merge(
     newest = groups[max(groups)]
     lost_steps = count_lost_steps(attempts, steps_made(everyone))
     time_s = _sum_time(everyone)
+    charges = [charge for record in everyone if (charge := charge_rank(record)) is not None]
     notes += _flag_missing(attempts) + _flag_sums(everyone) + flag_clocks(attempts, everyone, now)
     return RunRecord(
         run=newest[0].run,
@@ -165,6 +166,7 @@ def merge(
         iteration_time=merge_iteration_times(record.iteration_time for record in newest),
         startup=merge_startup([record.startup for record in newest]),
         cost=price_run(everyone, lost_steps, is_complete=not _flag_missing(attempts)),
+        goodput=divide_time(everyone, charges, attempts, lost_steps),
         checkpoints=CheckpointPart(time_s=time_s.get("checkpoint", 0.0)),
         quality=merge_quality(groups),
         telemetry=_merge_telemetry([record.telemetry for record in everyone]),

@@ -118,6 +118,13 @@ class AttemptPart(Part):
     end_step: int | None = Field(
         None, description="Optimizer step reached, on the same scale as start_step."
     )
+    saved_step: int | None = Field(
+        None,
+        description="Optimizer step of the last save that was seen, start_step before the first.",
+    )
+    end_reason: str | None = Field(
+        None, description="What ended the attempt as planned before its last step, such as budget."
+    )
     stage: str | None = Field(None, description="train, validation, test or prediction.")
     paid_from: Literal["process_start", "start"] = Field(
         "start", description="Where paid time begins: the process start, or the start of watching."

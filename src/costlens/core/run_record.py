@@ -11,6 +11,7 @@ from typing import Literal
 from pydantic import Field
 
 from costlens.core.device_records import GpuSummary
+from costlens.core.goodput_record import GoodputPart
 from costlens.core.records import (
     IterationTimePart,
     LastWordsPart,
@@ -54,6 +55,8 @@ class AttemptSummary(Part):
     signal: str | None = None
     start_step: int | None = None
     end_step: int | None = None
+    saved_step: int | None = None
+    end_reason: str | None = None
     last_words: LastWordsPart | None = Field(
         None, description="Those of a rank that ended as the attempt did, when it ended badly."
     )
@@ -84,10 +87,12 @@ class RunProgress(ProgressPart):
     """
 
     productive_steps: int | None = Field(
-        None, description="Optimizer steps that were not done again later; null when unknown."
+        None, description="Optimizer steps that were not lost; null when unknown."
     )
     lost_steps: int | None = Field(
-        None, description="Optimizer steps that a later attempt did again; null when unknown."
+        None,
+        description="Optimizer steps that a later attempt did again, or that no save of a run "
+        "that ended badly holds; null when unknown.",
     )
 
 
@@ -100,6 +105,9 @@ class CostPart(Part):
     is_partial: bool = Field(False, description="Whether a part of the run has no known price.")
     by_phase: dict[str, str] = Field(default_factory=dict)
     by_attempt: dict[str, str] = Field(default_factory=dict)
+    by_rank: dict[str, str] = Field(
+        default_factory=dict, description="Money per rank over all attempts."
+    )
     per_1k_tokens: str | None = None
     per_million_tokens: str | None = None
     per_million_productive_tokens: str | None = None
@@ -162,6 +170,7 @@ class RunRecord(Part):
         default_factory=GpuSummary, description="Device telemetry; what is null is unknown."
     )
     cost: CostPart
+    goodput: GoodputPart = GoodputPart()
     checkpoints: CheckpointPart
     precision: str | None = None
     quality: dict[str, QualityPart]

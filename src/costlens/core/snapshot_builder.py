@@ -74,6 +74,8 @@ class AttemptState:
     error_stack: tuple[str, ...] = ()
     start_step: int | None = None
     end_step: int | None = None
+    saved_step: int | None = None
+    end_reason: str | None = None
     total_steps: int | None = None
     stage: str | None = None
     price: PricePart | None = None
@@ -87,7 +89,7 @@ class AttemptState:
         """Forget how the attempt ended: it goes on."""
         self.end_ns = None
         self.outcome = Outcome.RUNNING
-        self.error_type = self.exit_code = self.signal = None
+        self.error_type = self.exit_code = self.signal = self.end_reason = None
         self.error_stack = ()
         self.stall = self.last_words = None
 
@@ -266,6 +268,8 @@ class SnapshotBuilder:
             signal=state.signal,
             start_step=state.start_step,
             end_step=state.end_step,
+            saved_step=state.saved_step,
+            end_reason=state.end_reason,
             stage=state.stage,
             paid_from="start" if state.process_start_ns is None else "process_start",
         )

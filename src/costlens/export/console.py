@@ -14,11 +14,12 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from costlens.account.goodput import PRODUCTIVE_PHASES, goodput_share
+from costlens.account.goodput import PRODUCTIVE_PHASES
 from costlens.core.records import Outcome
 from costlens.core.run_record import CostPart, RunRecord
 from costlens.export.console_details import describe_money, describe_quality, describe_telemetry
 from costlens.export.console_endings import describe_last_words
+from costlens.export.console_goodput import describe_goodput
 from costlens.export.console_layout import Renderable, Row, join, lay_out, plural, section
 from costlens.export.console_ranks import describe_attempts, describe_now, describe_ranks
 from costlens.export.console_text import make_printable
@@ -156,9 +157,7 @@ def _time(record: RunRecord, width: int) -> Iterable[Renderable]:
         table.add_row(f"{len(rest)} others", "", *_time_cells(record, rest))
     table.add_row("total", "", *_time_cells(record, ordered), style="bold")
     yield table
-    goodput = goodput_share(record.time_s, record.progress)
-    if goodput is not None:
-        yield Text(f"goodput {show_share(goodput)} of paid time: steps that trained and survived")
+    yield from describe_goodput(record)
 
 
 def _time_table(cost: CostPart) -> Table:

@@ -402,3 +402,26 @@ def test_a_trainer_inside_a_hook_is_not_mixed_in(pl) -> None:
     record = record_of(callback)
     assert record.progress.iterations == 6
     assert record.attempt.outcome is Outcome.COMPLETED
+
+
+@pytest.mark.parametrize(("save_at", "num_lost"), [(None, 6), (3, 2)])
+def test_a_crash_loses_what_no_save_holds(pl, tmp_path, save_at, num_lost) -> None:
+    """A crash in the seventh batch, saved after the fourth or never: two steps are lost, or six."""
+
+    class Saver(pl.Callback):
+        def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx) -> None:
+            if batch_idx == save_at:
+                trainer.save_checkpoint(tmp_path / "saved.ckpt")
+
+    def step(_, at) -> None:
+        if at == 6:
+            raise RuntimeError("planted")
+
+    callback = CostLensCallback("crash")
+    module = make_module(pl, step=step)
+    with pytest.raises(RuntimeError, match="planted"):
+        make_trainer(pl, callback, Saver(), max_epochs=1).fit(module, rows(10))
+    record = record_of(callback)
+    assert record.attempt.saved_step == (0 if save_at is None else save_at + 1)
+    progress = merge([record], now=record.attempt.heartbeat_time).progress
+    assert (progress.optimizer_steps, progress.lost_steps) == (6, num_lost)

@@ -37,6 +37,7 @@ class LoopTimes:
         is_evaluating: Whether an evaluation loop runs (the sanity check is none).
         is_starting: Whether the set-up of this fit lasts: no batch has been fetched.
         is_tuning: Tells whether what runs now is a tuner's trial and not the fit itself.
+        note_save: Called when a save is complete.
         num_micro: Training steps that returned in the batch under way.
         num_begun: Batches and updates that were begun: what was under way before is abandoned.
         profiler: Tells when the next bracket opens.
@@ -53,6 +54,7 @@ class LoopTimes:
         "is_evaluating",
         "is_starting",
         "is_tuning",
+        "note_save",
         "num_begun",
         "num_micro",
         "profiler",
@@ -72,6 +74,7 @@ class LoopTimes:
         self.is_evaluating = False
         self.is_starting = True
         self.is_tuning: Callable[[], bool] = bool
+        self.note_save: Callable[[], None] = _note_nothing
         self._has_gap = False
         self._has_wait = False
         self._num_backward = 0
@@ -193,3 +196,7 @@ class LoopTimes:
             if self.profiler is not None:
                 self.profiler.at_next_bracket(None)
             self.end_fetch()
+
+
+def _note_nothing() -> None:
+    pass

@@ -57,7 +57,9 @@ class ScopeMaker:
             "run_training_epoch": lambda: EpochScope(times),
             "run_training_batch": lambda: FrameScope(times),
             "optimizer_step": self._update,  # of manual optimization
-            "save_checkpoint": lambda: self._phase(Phase.CHECKPOINT),
+            "save_checkpoint": lambda: EdgeScope(
+                self._phase(Phase.CHECKPOINT), after=times.note_save
+            ),
         }
 
     def __call__(self, name: str) -> Scope:

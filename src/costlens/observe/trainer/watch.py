@@ -96,6 +96,7 @@ class TrainerWatch:
         self._is_automatic = True
         self._times = LoopTimes(parts.timeline, parts.recorder, parts.state)
         self._times.is_tuning = lambda: facts.is_tuning(trainer)
+        self._times.note_save = self._note_save
         self._methods: list[ScopedMethod] = []
 
     def install(self, stage: str) -> None:
@@ -162,7 +163,8 @@ class TrainerWatch:
         self._attach_device()
         self._global_step = state.end_step = int(trainer.global_step)
         if state.start_step is None:
-            state.start_step = self._global_step
+            # What an attempt finds when it begins is kept, wherever it came from.
+            state.start_step = state.saved_step = self._global_step
         state.total_steps = facts.total_steps(trainer)
 
     def _attach_device(self) -> None:
@@ -171,6 +173,10 @@ class TrainerWatch:
         if device is not None:
             gaps = self._values.gaps = DeviceGaps(device, self._recorder)
         self._times.gaps = gaps if isinstance(gaps, DeviceGaps) else None
+
+    def _note_save(self) -> None:
+        if self._steps is not None and not self._times.is_tuning():
+            self._state.saved_step = int(self.trainer.global_step)
 
     def start_epoch(self) -> None:
         """Begin an epoch: its number goes into the rows."""
