@@ -1,0 +1,1 @@
+"""A simulator of saves and failures that judges the interval policy against a static oracle."""
