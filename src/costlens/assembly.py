@@ -38,6 +38,7 @@ from costlens.observe.last_words import gather_last_words, witness_end
 from costlens.observe.liveness import Liveness
 from costlens.observe.oom import find_oom, recount_oom
 from costlens.observe.process import is_interactive
+from costlens.observe.tuning import Tuning
 from costlens.probes import make_probes
 from costlens.protect.run_end import RunEnd
 from costlens.storage.identity import Identity, propose_run_id, settle_identity
@@ -109,6 +110,7 @@ class Session:
             probed=self._probes.contribute,
         )
         self._liveness = Liveness(parts.recorder, parts.totals, parts.state, clock)
+        self._tuning = Tuning(parts.state, parts.totals)
         # The flush has its own deadline on the pipeline thread; the extra second is for the record
         # itself.
         self._end_timeout_s = config.flush_timeout_s + 1.0
@@ -304,6 +306,8 @@ class Session:
             state.last_words = faults.call("observe.last_words", self._gather_last_words)
         else:
             state.oom = faults.call("observe.oom", recount_oom, state.oom)
+            if self.identity is not None:
+                faults.call("observe.tuning", self._tuning.look, self.identity.folder)
         snapshot = self._builder.build(now_ns, is_last=is_last, alarms=tuple(self._alarms))
         self._alarms.clear()
         self.snapshot = snapshot
@@ -385,4 +389,6 @@ class Session:
             num_windows=self._builder.num_windows,
             num_segments=health.num_segments,
             iterations_unresolved=self.parts.totals.num_unresolved,
+            detail=self.parts.state.detail,
+            control_failures=self._tuning.num_failures,
         )

@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from costlens.errors import StorageError
-from costlens.storage.run_folder import RunFolder, claim_run_id
+from costlens.storage.run_folder import MAX_CONTROL_BYTES, RunFolder, claim_run_id
 from costlens.storage.store import Store
 
 
@@ -309,6 +309,16 @@ def test_racing_processes_get_one_number_a_key(url: str, tmp_path: Path) -> None
     for in_run in zip(*claimed, strict=True):
         assert {*in_run} == {"1", "2"}
         assert len({*in_run[::2]}) == len({*in_run[1::2]}) == 1
+
+
+def test_a_control_file_is_read_no_further_than_its_limit(store: Store) -> None:
+    """Absent is None; of a huge one so much comes that it is seen to be too large."""
+    folder = RunFolder(store, "run")
+    assert folder.read_control() is None
+    folder.write_control(b"{}")
+    assert folder.read_control() == b"{}"
+    folder.write_control(b"x" * 1_000_000)
+    assert folder.read_control() == b"x" * (MAX_CONTROL_BYTES + 1)
 
 
 def test_records_are_replaced_and_read_in_order(store: Store) -> None:

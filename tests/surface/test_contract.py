@@ -47,6 +47,7 @@ SETTINGS = {
 OPTIONS = {
     "report": {"run", "--dir", "--json", "--watch"},
     "runs": {"--dir", "--json"},
+    "tune": {"run", "--detail", "--for", "--rank", "--dir", "--json"},
     "replay": {
         *("run", "--endpoint", "--dir", "--protocol", "--signal", "--backend", "--rate"),
         "--dry-run",

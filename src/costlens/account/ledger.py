@@ -27,7 +27,14 @@ from costlens.account.quality import merge_quality
 from costlens.account.throughput import merge_iteration_times, merge_rates, merge_startup
 from costlens.core.clock import NS_PER_S
 from costlens.core.phases import NAMES
-from costlens.core.records import RANK_SCHEMA, ExportHealth, Outcome, RankRecord, TelemetryPart
+from costlens.core.records import (
+    RANK_SCHEMA,
+    DetailPart,
+    ExportHealth,
+    Outcome,
+    RankRecord,
+    TelemetryPart,
+)
 from costlens.core.run_record import AttemptSummary, CheckpointPart, RankSummary, RunRecord
 from costlens.errors import RecordError
 
@@ -169,7 +176,7 @@ def merge(
         goodput=divide_time(everyone, charges, attempts, lost_steps),
         checkpoints=CheckpointPart(time_s=time_s.get("checkpoint", 0.0)),
         quality=merge_quality(groups),
-        telemetry=_merge_telemetry([record.telemetry for record in everyone]),
+        telemetry=_merge_telemetry(everyone),
         problems=sorted({*problems, *notes}),
     )
 
@@ -235,10 +242,12 @@ def _summarize_rank(record: RankRecord) -> RankSummary:
         open_phase=record.open_phase if is_open else None,
         open_phase_s=record.open_phase_s if is_open else None,
         stall=record.stall if is_open else None,
+        detail=record.telemetry.detail if is_open else None,
     )
 
 
-def _merge_telemetry(parts: Sequence[TelemetryPart]) -> TelemetryPart:
+def _merge_telemetry(records: Sequence[RankRecord]) -> TelemetryPart:
+    parts = [record.telemetry for record in records]
     faults: Counter[str] = Counter()
     signals: dict[str, list[ExportHealth]] = {}
     for part in parts:
@@ -257,7 +266,15 @@ def _merge_telemetry(parts: Sequence[TelemetryPart]) -> TelemetryPart:
         num_windows=sum(part.num_windows for part in parts),
         num_segments=sum(part.num_segments for part in parts),
         iterations_unresolved=sum(part.iterations_unresolved for part in parts),
+        detail=_merge_detail(records),
+        control_failures=sum(part.control_failures for part in parts),
     )
+
+
+def _merge_detail(records: Sequence[RankRecord]) -> DetailPart | None:
+    newest = max(record.attempt.number for record in records)
+    own = [record.telemetry.detail for record in records if record.attempt.number == newest]
+    return max((part for part in own if part), key=lambda part: part.until or 0.0, default=None)
 
 
 def _merge_health(parts: Sequence[ExportHealth]) -> ExportHealth:

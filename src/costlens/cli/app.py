@@ -17,6 +17,7 @@ from costlens.cli.demo_command import demo
 from costlens.cli.replay import replay
 from costlens.cli.report import report
 from costlens.cli.runs import runs
+from costlens.cli.tune import tune
 from costlens.errors import ConfigError, CostlensError
 
 __all__ = ["app", "main"]
@@ -32,7 +33,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (report, runs, replay, config, demo):
+for command in (report, runs, tune, replay, config, demo):
     app.command()(command)
 
 

@@ -1,7 +1,7 @@
 """Which iterations are kept in full, for spans: the first, every n-th and the slowest of a window.
 
 ``core/window.py`` offers every iteration on the pipeline thread; everything else about it lives on
-in sums only.
+in sums only. What is kept changes where somebody asks for more or less while the run is running.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from dataclasses import dataclass
 
 from costlens.core.durations import Sketch
 from costlens.core.recorder import Row
+from costlens.core.records import Detail
 
 __all__ = ["Iteration", "KeepPolicy", "Keeper"]
 
 # A median of fewer iterations says little, and it changes slowly after that.
 _MIN_FOR_MEDIAN = 20
 _MEDIAN_EVERY = 16
+# At two spans or more each, as many as the hourly limit on spans lets go at once.
+_MAX_ASKED = 150
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,8 @@ class Iteration:
         end_ns: Monotonic end.
         phase_ns: Its own nanoseconds per phase, as the host saw them.
         iteration_ns: The part that counts as its duration (see ``ITERATION_PHASES``).
-        reason: ``sampled``, ``slow`` or ``first``.
+        reason: ``sampled``, ``slow``, ``first``, or ``asked`` for one that is none of them.
+        is_asked: Whether somebody had asked for every iteration.
     """
 
     index: int
@@ -38,6 +42,7 @@ class Iteration:
     phase_ns: tuple[int, ...]
     iteration_ns: int
     reason: str
+    is_asked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +68,16 @@ class Keeper:
     Args:
         policy: What to pick.
         sketch: Durations of the attempt, for the median; the caller adds to it.
+
+    Attributes:
+        detail: What is picked now; ``steps`` picks every iteration, up to 150 between two looks.
+        next_detail: What is picked after the next look.
     """
 
     def __init__(self, policy: KeepPolicy, sketch: Sketch) -> None:
         self._policy = policy
         self._sketch = sketch
+        self.detail = self.next_detail = Detail.NORMAL
         self._median_ns = math.inf
         self._num_until_median = 0
         self._num_sampled = 0
@@ -82,16 +92,23 @@ class Keeper:
             before_ns: Nanoseconds per phase at the end of the iteration before.
             iteration_ns: Its duration.
         """
-        policy = self._policy
-        if row.number == 0:
-            self._kept.append(_make(row, before_ns, iteration_ns, "first"))
-        elif row.number % policy.every == 0 and self._num_sampled < policy.max_sampled:
-            self._num_sampled += 1
-            self._kept.append(_make(row, before_ns, iteration_ns, "sampled"))
-        elif self._is_slow(iteration_ns):
-            self._slow.append(_make(row, before_ns, iteration_ns, "slow"))
-            self._slow.sort(key=lambda kept: kept.iteration_ns, reverse=True)
+        if self.detail is Detail.OFF:
+            return
+        policy, is_asked = self._policy, self.detail is Detail.STEPS
+        reason = self._judge(row.number, iteration_ns)
+        if reason == "asked" and not (is_asked and len(self._kept) < _MAX_ASKED):
+            return
+        own_ns = tuple(now - before for now, before in zip(row.phase_ns, before_ns, strict=True))
+        kept = Iteration(
+            row.number, row.start_ns, row.end_ns, own_ns, iteration_ns, reason, is_asked
+        )
+        if reason == "slow":
+            self._slow.append(kept)
+            self._slow.sort(key=lambda slow: slow.iteration_ns, reverse=True)
+            self._kept += self._slow[policy.max_slow :] if is_asked else []
             del self._slow[policy.max_slow :]
+        else:
+            self._kept.append(kept)
 
     def take(self) -> tuple[Iteration, ...]:
         """Return what was kept since the last call, in order, and forget it."""
@@ -99,7 +116,16 @@ class Keeper:
         self._kept.clear()
         self._slow.clear()
         self._num_sampled = 0
+        self.detail = self.next_detail
         return tuple(kept)
+
+    def _judge(self, number: int, iteration_ns: int) -> str:
+        if number == 0:
+            return "first"
+        if number % self._policy.every == 0 and self._num_sampled < self._policy.max_sampled:
+            self._num_sampled += 1
+            return "sampled"
+        return "slow" if self._is_slow(iteration_ns) else "asked"
 
     def _is_slow(self, iteration_ns: int) -> bool:
         if self._sketch.count <= _MIN_FOR_MEDIAN:
@@ -109,8 +135,3 @@ class Keeper:
             self._num_until_median = _MEDIAN_EVERY
         self._num_until_median -= 1
         return iteration_ns > self._policy.slow_ratio * self._median_ns
-
-
-def _make(row: Row, before_ns: tuple[int, ...], iteration_ns: int, reason: str) -> Iteration:
-    own_ns = tuple(now - before for now, before in zip(row.phase_ns, before_ns, strict=True))
-    return Iteration(row.number, row.start_ns, row.end_ns, own_ns, iteration_ns, reason)

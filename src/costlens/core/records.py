@@ -19,6 +19,9 @@ from costlens.core.part import Part
 __all__ = [
     "LABELS",
     "AttemptPart",
+    "Count",
+    "Detail",
+    "DetailPart",
     "ExportHealth",
     "IterationTimePart",
     "LastWordsPart",
@@ -35,6 +38,7 @@ __all__ = [
     "StallPart",
     "StartupPart",
     "TelemetryPart",
+    "UnixTime",
     "WindowPart",
 ]
 
@@ -64,6 +68,18 @@ class Outcome(str, Enum):
     FAILED = "failed"
     PREEMPTED = "preempted"
     LOST = "lost"
+
+
+class Detail(str, Enum):
+    """Which iterations get spans.
+
+    ``off`` gives none, ``normal`` those that the settings ask for, and ``steps`` every one as far
+    as the hourly limit on spans goes.
+    """
+
+    OFF = "off"
+    NORMAL = "normal"
+    STEPS = "steps"
 
 
 class RunPart(Part):
@@ -275,6 +291,15 @@ class ExportHealth(Part):
     last_error_type: str | None = None
 
 
+class DetailPart(Part):
+    """How much detail spans show, and until when; see ``costlens tune``."""
+
+    name: Detail
+    until: UnixTime | None = Field(
+        None, description="Unix time at which it is normal again; absent where it is."
+    )
+
+
 class TelemetryPart(Part):
     """What watching itself did, lost and cost."""
 
@@ -296,6 +321,12 @@ class TelemetryPart(Part):
     num_segments: int = 0
     iterations_unresolved: int = Field(
         0, description="Iterations whose device events have not finished, or never came."
+    )
+    detail: DetailPart | None = Field(
+        None, description="The detail of spans in force; merged: the rank's that ends last."
+    )
+    control_failures: int = Field(
+        0, description="Times that what is asked of the running run could not be read."
     )
 
 

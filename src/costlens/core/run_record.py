@@ -13,6 +13,7 @@ from pydantic import Field
 from costlens.core.device_records import GpuSummary
 from costlens.core.goodput_record import GoodputPart
 from costlens.core.records import (
+    DetailPart,
     IterationTimePart,
     LastWordsPart,
     Outcome,
@@ -77,6 +78,7 @@ class RankSummary(Part):
     open_phase: str | None = None
     open_phase_s: float | None = None
     stall: StallPart | None = None
+    detail: DetailPart | None = Field(None, description="Absent once the attempt has ended.")
 
 
 class RunProgress(ProgressPart):

@@ -7,7 +7,7 @@ the training thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from costlens.core.clock import NS_PER_S, Anchor
@@ -17,6 +17,8 @@ from costlens.core.quality import Observation, Quality, QualityBook, Summary
 from costlens.core.recorder import UNKNOWN, Recorder
 from costlens.core.records import (
     AttemptPart,
+    Detail,
+    DetailPart,
     IterationTimePart,
     LastWordsPart,
     OomPart,
@@ -82,6 +84,7 @@ class AttemptState:
     price_unknown: str | None = None
     stall: StallPart | None = None
     oom: OomPart | None = None
+    detail: DetailPart = field(default_factory=lambda: DetailPart(name=Detail.NORMAL))
     last_words: LastWordsPart | None = None
     log: Logger = log
 
@@ -235,6 +238,7 @@ class SnapshotBuilder:
             num_iterations=num,
             iteration_sum_ns=sum_ns,
             iteration_max_ns=max_ns,
+            detail=self.totals.detail,
             kept=() if opens else self.totals.take_kept(),
             rates=RatesPart() if opens else self._take_window_rates(),
         )

@@ -14,7 +14,7 @@ from costlens.core.durations import ITERATION_BOUNDS_S, Histogram, Sketch
 from costlens.core.kept import Iteration, Keeper, KeepPolicy
 from costlens.core.phases import ITERATION_PHASES, NUM_PHASES, Phase
 from costlens.core.recorder import Row
-from costlens.core.records import RatesPart
+from costlens.core.records import Detail, RatesPart
 
 __all__ = [
     "ITERATION_BOUNDS_S",
@@ -61,6 +61,7 @@ class Window:
         iteration_max_ns: The longest of them; 0 when there is none.
         kept: Iterations kept in full.
         rates: How fast those iterations were; a device's tokens count where they become known.
+        detail: How much of it was to be kept.
     """
 
     index: int
@@ -73,6 +74,7 @@ class Window:
     iteration_max_ns: int
     kept: tuple[Iteration, ...]
     rates: RatesPart = field(default_factory=RatesPart)
+    detail: Detail = Detail.NORMAL
 
 
 class Totals:
@@ -223,6 +225,15 @@ class Totals:
         self._device.keep(now - before for now, before in zip(host_ns, self._cut_ns, strict=True))
 
     # Closing a window.
+
+    @property
+    def detail(self) -> Detail:
+        """Return how much of the window under way is kept."""
+        return self._keeper.detail
+
+    def tune(self, detail: Detail) -> None:
+        """Keep as much from the next window on."""
+        self._keeper.next_detail = detail
 
     def take_kept(self) -> tuple[Iteration, ...]:
         """Return the iterations kept since the last call, in order, and forget them."""

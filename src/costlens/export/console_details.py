@@ -10,7 +10,14 @@ from rich.text import Text
 from costlens.core.records import ExportHealth, QualityPart
 from costlens.core.run_record import RunRecord
 from costlens.export.console_layout import Renderable, Row, join, lay_out, plural
-from costlens.export.figures import show_count, show_duration, show_money, show_share, show_value
+from costlens.export.figures import (
+    show_count,
+    show_duration,
+    show_money,
+    show_share,
+    show_time,
+    show_value,
+)
 
 __all__ = ["describe_money", "describe_quality", "describe_telemetry"]
 
@@ -92,6 +99,9 @@ def describe_telemetry(record: RunRecord) -> Iterable[Renderable]:
     share = f" ({show_share(seen.overhead_s / total_s)} of the time)" if total_s > 0 else ""
     rows: list[Row] = [("own thread", f"{show_duration(seen.overhead_s)} of CPU time{share}")]
     rows += [(signal, _health(signal, health)) for signal, health in seen.exports.items()]
+    if seen.detail is not None and seen.detail.until is not None:
+        ends = f"until {show_time(seen.detail.until)} UTC"
+        rows.append(("detail", f"{seen.detail.name.value} {ends}"))
     losses = {
         "iterations not recorded in detail": seen.rows_dropped,
         "spans dropped": seen.spans_dropped,
@@ -99,6 +109,7 @@ def describe_telemetry(record: RunRecord) -> Iterable[Renderable]:
         "device values dropped": seen.values_dropped,
         "record writes failed": seen.record_failures,
         "iterations without device time": seen.iterations_unresolved,
+        "requests not read": seen.control_failures,
     }
     lost = [f"{show_count(count)} {what}" for what, count in losses.items() if count]
     if lost:

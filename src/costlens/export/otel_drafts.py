@@ -123,13 +123,20 @@ def period_draft(record: RankRecord, period: Period, anchor: Anchor, links: Link
 
 
 def rank_draft(
-    record: RankRecord, period: Period, anchor: Anchor, parent: SpanContext | None
+    record: RankRecord,
+    period: Period,
+    anchor: Anchor,
+    parent: SpanContext | None,
+    *,
+    num_shown: int,
 ) -> Draft:
-    """Return what one rank did in a period."""
+    """Return what one rank did in a period, of whose iterations ``num_shown`` have spans."""
     attributes = {
         **_identity(record),
         **period.attributes(),
         **_cost(record, period.end_ns - period.start_ns),
+        "costlens.detail": period.detail.value,
+        "costlens.iterations.shown": num_shown,
     }
     return Draft(
         "costlens.rank.period",

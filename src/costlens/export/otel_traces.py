@@ -156,8 +156,9 @@ class TracesExporter:
             root = self._spans.write(drafts.period_draft(record, period, anchor, links))
         if not _is_traced(record, ids.trace_id) or not self._budget.take(1):
             return
-        parent = self._spans.write(drafts.rank_draft(record, period, anchor, root))
         chosen = period.choose(self._budget)
+        draft = drafts.rank_draft(record, period, anchor, root, num_shown=len(chosen))
+        parent = self._spans.write(draft)
         for kept in chosen:
             bad = [alarm for alarm in period.alarms if alarm.iteration == kept.index]
             self._write_iteration(snapshot, parent, kept, bad[0] if bad else None)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from costlens.core.clock import NS_PER_S
 from costlens.core.phases import NAMES, NUM_PHASES
 from costlens.core.quality import Observation
+from costlens.core.records import Detail
 from costlens.core.window import Iteration, Sketch, Window
 
 __all__ = [
@@ -56,6 +57,7 @@ class SpanBudget:
     """
 
     _BURST = 300
+    _RESERVE = 60
 
     def __init__(self) -> None:
         self._left = float(self._BURST)
@@ -74,6 +76,13 @@ class SpanBudget:
         self._left = min(self._BURST, self._left + passed_ns * per_hour / _NS_PER_HOUR)
         self._at_ns = now_ns
 
+    def take_asked(self, num_spans: int) -> bool:
+        """Return whether ``num_spans`` more fit and leave room for what every period needs.
+
+        Asking for everything is no promise to show it: what does not fit is not counted here.
+        """
+        return self._left - num_spans >= self._RESERVE and self.take(num_spans)
+
     def take(self, num_spans: int) -> bool:
         """Return whether ``num_spans`` more fit, and count them either way."""
         if num_spans > self._left:
@@ -91,6 +100,9 @@ class Period:
         number: Unix time divided by the length of a period, rounded down.
         start_ns: Start of its first window.
         end_ns: End of its newest window.
+
+    Attributes:
+        detail: The newest that was not normal in one of its windows, else normal.
     """
 
     number: int
@@ -105,6 +117,7 @@ class Period:
     quality: dict[str, float] = field(default_factory=dict)
     kept: list[Iteration] = field(default_factory=list)
     alarms: list[Observation] = field(default_factory=list)
+    detail: Detail = Detail.NORMAL
 
     def add(self, window: Window, durations: Sketch, quality: Mapping[str, float]) -> None:
         """Add a window that began in this period.
@@ -118,6 +131,8 @@ class Period:
         self.phase_ns = [a + b for a, b in zip(self.phase_ns, window.phase_ns, strict=True)]
         for name, count in window.counts.items():
             self.counts[name] = self.counts.get(name, 0) + count
+        if window.detail is not Detail.NORMAL:
+            self.detail = window.detail
         self.num_iterations += window.num_iterations
         self.iteration_sum_ns += window.iteration_sum_ns
         self.iteration_max_ns = max(self.iteration_max_ns, window.iteration_max_ns)
@@ -150,7 +165,8 @@ class Period:
         """Return the iterations that get spans, in order, as far as the budget goes.
 
         These are the first of the attempt, the bad ones, one sampled, and the slowest; two more
-        slow ones while the budget is more than half full. Not being chosen is no drop.
+        slow ones while the budget is more than half full; and those that somebody asked for, while
+        it is not nearly empty. Not being chosen is no drop.
         """
         bad = {alarm.iteration for alarm in self.alarms}
         sampled = [kept for kept in self.kept if kept.reason == "sampled"]
@@ -161,6 +177,9 @@ class Period:
         further = [kept for kept in slow[1:_MAX_SLOW] if kept.index not in chosen]
         fits = [kept for kept in chosen.values() if budget.take(_num_spans(kept))]
         fits += [kept for kept in further if budget.is_half_full and budget.take(_num_spans(kept))]
+        seen = {kept.index for kept in (*chosen.values(), *fits)}
+        asked = [kept for kept in self.kept if kept.is_asked and kept.index not in seen]
+        fits += [kept for kept in asked if budget.take_asked(_num_spans(kept))]
         return sorted(fits, key=lambda kept: kept.index)
 
 

@@ -24,8 +24,8 @@ class Backend(Protocol):
     def create(self, key: str, data: bytes, *, durable: bool) -> bool:
         """Return whether this call made the object; False leaves the existing one alone."""
 
-    def read(self, key: str) -> bytes | None:
-        """Return the bytes, or None where there is no such object."""
+    def read(self, key: str, max_bytes: int | None = None) -> bytes | None:
+        """Return the bytes, no more than `max_bytes`, or None where there is no such object."""
 
     def read_many(self, keys: list[str]) -> dict[str, bytes | Exception]:
         """Return bytes or the failure by key; absent objects are left out."""

@@ -56,14 +56,14 @@ class LocalBackend:
             _sync_folder(final.parent)
         return created
 
-    def read(self, key: str) -> bytes | None:
-        """Return the bytes, or None; a folder is not an object.
+    def read(self, key: str, max_bytes: int | None = None) -> bytes | None:
+        """Return the bytes, no more than `max_bytes`, or None; a folder is not an object.
 
         Only regular files are read: a pipe would block, and a device may never end.
         """
         for last_try in (False,) * (_READ_TRIES - 1) + (True,):
             try:
-                return _read_regular(self._path(key))
+                return _read_regular(self._path(key), max_bytes)
             except _ABSENT:
                 return None
             except OSError as error:
@@ -221,11 +221,11 @@ def _sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def _read_regular(path: Path) -> bytes:
+def _read_regular(path: Path, max_bytes: int | None) -> bytes:
     with io.FileIO(path, "rb", opener=_open_at_once) as file:  # refuses folders itself
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "it is a pipe or a device, not a regular file")
-        return file.readall()
+        return file.readall() if max_bytes is None else file.read(max_bytes)
 
 
 def _open_at_once(path: str, flags: int) -> int:

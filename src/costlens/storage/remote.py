@@ -23,7 +23,7 @@ class _FileSystem(Protocol):
     store: MutableMapping[str, object]  # of the memory file system only
 
     def pipe_file(self, path: str, value: bytes, **options: str) -> object: ...
-    def cat_file(self, path: str) -> bytes: ...
+    def cat_file(self, path: str, start: int = ..., end: int = ...) -> bytes: ...
     def cat(self, path: list[str], *, on_error: str) -> dict[str, bytes | Exception]: ...
     def find(self, path: str) -> list[str]: ...
     def ls(self, path: str, *, detail: bool) -> list[dict[str, object]]: ...
@@ -80,10 +80,12 @@ class RemoteBackend:
             )
         return True
 
-    def read(self, key: str) -> bytes | None:
-        """Return the bytes, or None."""
+    def read(self, key: str, max_bytes: int | None = None) -> bytes | None:
+        """Return the bytes, no more than `max_bytes`, or None."""
         try:
-            return self._fs.cat_file(self._path(key))
+            if max_bytes is None:
+                return self._fs.cat_file(self._path(key))
+            return self._fs.cat_file(self._path(key), start=0, end=max_bytes)
         except _ABSENT:
             return None
 

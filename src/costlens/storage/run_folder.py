@@ -19,14 +19,16 @@ from costlens.storage.segments import join_lines, write_closed
 from costlens.storage.store import Store
 from costlens.storage.telemetry_folder import TelemetryFolder
 
-__all__ = ["MAX_RECORD_BYTES", "RunFolder", "claim_run_id"]
+__all__ = ["MAX_CONTROL_BYTES", "MAX_RECORD_BYTES", "RunFolder", "claim_run_id"]
 
 MAX_RECORD_BYTES = 256 * 1024
+MAX_CONTROL_BYTES = 16 * 1024
 _CLAIM = re.compile(r"([0-9]{4,6})\.json")
 _RECORD = re.compile(r"record-(0|[1-9][0-9]{0,18})-(0|[1-9][0-9]{0,18})\.json")
 _LIKE_RECORD = re.compile(r"record-.*\.json/?")
 _SEGMENT = re.compile(r"windows-([0-9]+)-([0-9]+)-([0-9]+)\.jsonl")
 _RUN_ID_KEY = "run.json"
+_CONTROL = "control.json"
 # Each try that fails means that another launch has taken a number, or that a claim is being
 # written on a file system without hard links; a hundred launches at once is beyond use.
 _MAX_TRIES = 100
@@ -161,6 +163,24 @@ class RunFolder:
             if _LIKE_RECORD.fullmatch(name) and not _RECORD.fullmatch(name)
         ]
         return {keys[key]: records[key] for key in keys if key in records}, [*problems, *odd]
+
+    def read_control(self) -> bytes | None:
+        """Return what somebody asks of the running run, or None; one byte too many at most.
+
+        One request, however large the file is: every rank asks once a window.
+
+        Raises:
+            StorageError: If it cannot be read.
+        """
+        return self._store.read(f"{self.run_id}/{_CONTROL}", MAX_CONTROL_BYTES + 1)
+
+    def write_control(self, data: bytes) -> None:
+        """Ask something of the running run; replaces what was asked before as a whole.
+
+        Raises:
+            StorageError: If the store refuses.
+        """
+        self._store.put(f"{self.run_id}/{_CONTROL}", data)
 
     def append_segment(self, attempt: int, rank: int, n: int, lines: list[bytes]) -> None:
         """Write one closed segment, which is never changed again; no lines, no segment.

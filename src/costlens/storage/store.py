@@ -117,14 +117,18 @@ class Store:
         with _Translated(self._location, f"create {key!r}"):
             return self._opened().create(_checked(key), data, durable=durable)
 
-    def read(self, key: str) -> bytes | None:
+    def read(self, key: str, max_bytes: int | None = None) -> bytes | None:
         """Return the whole object, or None where there is none.
+
+        Args:
+            key: Relative path.
+            max_bytes: Only its first so many bytes, for an object that anybody may have made, > 0.
 
         Raises:
             StorageError: If it may exist but cannot be read.
         """
         with _Translated(self._location, f"read {key!r}"):
-            return self._opened().read(_checked(key))
+            return self._opened().read(_checked(key), max_bytes)
 
     def read_many(self, keys: _Names) -> dict[str, bytes | StorageError]:
         """Return what each key holds, or why it cannot be read; absent ones are left out.

@@ -6,6 +6,7 @@ from costlens.core.durations import Sketch
 from costlens.core.kept import Iteration, Keeper, KeepPolicy
 from costlens.core.phases import NUM_PHASES, Phase
 from costlens.core.recorder import UNKNOWN, Row
+from costlens.core.records import Detail
 
 NOTHING = (0,) * NUM_PHASES
 
@@ -66,3 +67,35 @@ def test_a_kept_iteration_knows_its_own_time() -> None:
     (kept,) = keeper.take()
     assert kept.phase_ns[Phase.COMPUTE] == sum(kept.phase_ns) == 400
     assert (kept.start_ns, kept.end_ns) == (10, 19)
+
+
+def test_what_is_asked_begins_and_ends_with_a_window() -> None:
+    """`steps` keeps every iteration, slow ones beyond the usual three among them; `off` keeps none.
+
+    What would have been kept anyway says so, and bears that all were asked for.
+    """
+    sketch = Sketch()
+    keeper = Keeper(KeepPolicy(every=10, max_slow=1), sketch)
+    keeper.next_detail = Detail.STEPS
+    offer(keeper, sketch, [100] * 25)
+    assert show(keeper.take()) == [(0, "first"), (10, "sampled")]
+    keeper.next_detail = Detail.OFF
+    offer(keeper, sketch, [100, 500, 300, 100, 100, 100], first=25)
+    kept = keeper.take()
+    reasons = ["asked", "slow", "slow", "asked", "asked", "sampled"]
+    assert show(kept) == [*zip(range(25, 31), reasons, strict=True)]
+    assert all(iteration.is_asked for iteration in kept)
+    keeper.next_detail = Detail.NORMAL
+    offer(keeper, sketch, [100, 900, 100], first=39)
+    assert keeper.take() == ()
+    offer(keeper, sketch, [100, 900], first=50)
+    assert show(keeper.take()) == [(50, "sampled"), (51, "slow")]
+
+
+def test_a_fast_loop_keeps_no_more_than_could_be_shown() -> None:
+    """However many iterations a window has, some 150 are held in memory: the first of it."""
+    sketch = Sketch()
+    keeper = Keeper(KeepPolicy(every=10_000), sketch)
+    keeper.detail = Detail.STEPS
+    offer(keeper, sketch, [100] * 5_000, first=1)
+    assert [kept.index for kept in keeper.take()] == [*range(1, 151)]

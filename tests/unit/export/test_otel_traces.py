@@ -22,7 +22,7 @@ from opentelemetry.util._once import Once
 from costlens.config import Config
 from costlens.core.clock import NS_PER_S
 from costlens.core.phases import Phase
-from costlens.core.records import Outcome
+from costlens.core.records import Detail, Outcome
 from costlens.export.otel_drafts import Draft
 from costlens.export.otel_ids import Ids, marker_ids, period_ids
 from costlens.export.otel_spans import HostSpans, OwnSpans, Spans, host_spans
@@ -198,6 +198,58 @@ def test_an_iteration_has_a_child_per_phase() -> None:
         ("costlens.phase.backward", 10.5, 10.9),
         ("costlens.phase.optimizer", 10.9, 11.0),
     ]
+
+
+def test_spans_follow_what_is_asked() -> None:
+    """From the window after a request `steps` shows each iteration, `off` none, `normal` as ever.
+
+    The period says what was asked in it, and how many of its iterations have spans.
+    """
+    tracing = Tracing(Rehearsal()).start()
+    for detail in (Detail.STEPS, Detail.OFF, Detail.NORMAL, Detail.NORMAL):
+        tracing.run.totals.tune(detail)
+        for _ in range(6):
+            for _ in range(2):
+                tracing.run.step({Phase.FORWARD: 5.0})
+            tracing.exporter.export(tracing.run.look())
+    tracing.end()
+    periods = [dict(span.attributes or {}) for span in tracing.named("costlens.rank.period")]
+    assert [period["costlens.detail"] for period in periods[:4]] == [
+        "steps",
+        "off",
+        "off",
+        "normal",
+    ]
+    iterations = tracing.named("costlens.iteration")
+    minutes = [int(seconds(span)[0] // 60) for span in iterations]
+    assert [minutes.count(minute) for minute in range(4)] == [11, 2, 1, 1]
+    assert [period["costlens.iterations.shown"] for period in periods[:4]] == [11, 2, 1, 1]
+    reasons = [(span.attributes or {})["costlens.reason"] for span in iterations]
+    assert reasons == ["first", *["asked"] * 8, "sampled", *["asked"] * 3, "sampled", "sampled"]
+
+
+def test_an_hour_of_everything_stays_within_the_limit() -> None:
+    """`steps` in a loop of five iterations a second: periods, ranks and bad steps keep their spans.
+
+    No hour holds more than 1500 spans, and none of those that every period needs is missing.
+    """
+    tracing = Tracing(Rehearsal(), config={"window_s": 60.0}).start()
+    tracing.run.totals.tune(Detail.STEPS)
+    for minute in range(120):
+        for _ in range(300):
+            tracing.run.step({Phase.FORWARD: 0.2})
+        tracing.run.log(**{f"loss_{minute % 4}": math.nan})
+        tracing.exporter.export(tracing.run.look())
+    tracing.end()
+    starts = [seconds(span)[1] for span in tracing.spans]
+    assert (
+        max(sum(hour <= at < hour + 3600 for at in starts) for hour in range(0, 7200, 60))
+        <= MAX_SPANS_PER_HOUR
+    )
+    assert len(tracing.named("costlens.period")) == 120
+    assert len(tracing.named("costlens.rank.period")) == 120
+    assert tracing.exporter.num_spans_dropped == 0
+    assert len(tracing.named("costlens.iteration")) > 600
 
 
 def test_exemplars_point_at_spans_that_exist() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from costlens.core.clock import NS_PER_S
 from costlens.core.phases import NUM_PHASES, Phase
 from costlens.core.quality import Observation
+from costlens.core.records import Detail
 from costlens.core.window import Iteration, Sketch, Window
 from costlens.export.periods import (
     MAX_SPANS_PER_HOUR,
@@ -26,10 +27,13 @@ def phases(**seconds: float) -> tuple[int, ...]:
     return tuple(round(seconds.get(phase.name.lower(), 0) * NS_PER_S) for phase in Phase)
 
 
-def iteration(index: int, reason: str, seconds: float = 1.0) -> Iteration:
+def iteration(
+    index: int, reason: str, seconds: float = 1.0, *, is_asked: bool = False
+) -> Iteration:
     """Return a kept iteration of two phases."""
     phase_ns = phases(data_wait=seconds / 4, forward=seconds * 3 / 4)
-    return Iteration(index, 0, round(seconds * NS_PER_S), phase_ns, sum(phase_ns), reason)
+    end_ns = round(seconds * NS_PER_S)
+    return Iteration(index, 0, end_ns, phase_ns, sum(phase_ns), reason, is_asked)
 
 
 def window(start_s: float, end_s: float, **change: object) -> Window:
@@ -136,6 +140,30 @@ def test_little_room_leaves_the_slowest() -> None:
     period.kept = [iteration(10, "sampled"), *(iteration(i, "slow", i) for i in (11, 12, 13))]
     assert [kept.index for kept in period.choose(budget)] == [10, 13]
     assert budget.num_refused == 0
+
+
+def test_what_is_asked_for_leaves_room_for_every_period() -> None:
+    """Iterations that were asked for come last, in order, and leave a fifth of the budget.
+
+    Asking for everything is no promise to show it: nothing is counted as dropped.
+    """
+    budget = SpanBudget()
+    period = Period(0, 0, 0)
+    period.kept = [iteration(i, "asked", is_asked=True) for i in range(100)]
+    period.kept.append(iteration(100, "slow", is_asked=True))
+    chosen = [kept.index for kept in period.choose(budget)]
+    assert chosen == [*range(79), 100]
+    assert budget.num_refused == 0
+    assert budget.take(60)
+
+
+def test_a_period_names_what_was_asked_in_it() -> None:
+    """The newest detail that was not normal in one of its windows."""
+    period = Period(0, 0, 0)
+    assert period.detail is Detail.NORMAL
+    for detail in (Detail.NORMAL, Detail.OFF, Detail.STEPS, Detail.NORMAL):
+        period.add(window(0, 10, detail=detail), Sketch(), {})
+    assert period.detail is Detail.STEPS
 
 
 def test_what_does_not_fit_is_counted() -> None:
