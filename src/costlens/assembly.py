@@ -34,6 +34,7 @@ from costlens.export.console import render
 from costlens.export.health import gather_health
 from costlens.export.otel_setup import Telemetry
 from costlens.export.record import RecordExporter, read_run
+from costlens.gang import Gang
 from costlens.observe.last_words import gather_last_words, witness_end
 from costlens.observe.liveness import Liveness
 from costlens.observe.oom import find_oom, recount_oom
@@ -109,6 +110,7 @@ class Session:
             telemetry=self._telemetry,
             probed=self._probes.contribute,
         )
+        self._gang = Gang(parts.state)
         self._liveness = Liveness(parts.recorder, parts.totals, parts.state, clock)
         self._tuning = Tuning(parts.state, parts.totals)
         # The flush has its own deadline on the pipeline thread; the extra second is for the record
@@ -248,6 +250,7 @@ class Session:
         self._start_exporters()
 
     def _start_exporters(self) -> None:
+        faults.call("session.gang", self._gang.look)
         snapshot = self._builder.build(self._clock(), opens=True)
         self.snapshot = snapshot
         for exporter in self.exporters:
@@ -297,6 +300,7 @@ class Session:
         state = self.parts.state
         if self.identity is None:
             faults.call("session.identity", self._settle_late)
+        faults.call("session.gang", self._gang.look)
         if is_last:
             self.parts.values.settle(self._clock() + NS_PER_S)
             self._poll()

@@ -13,6 +13,7 @@ import uuid
 from dataclasses import dataclass
 from importlib.metadata import version
 
+import costlens
 from costlens.account.prices import resolve_price
 from costlens.config import Config
 from costlens.core import lifetime
@@ -95,6 +96,7 @@ def build_parts(
         start_ns=start_ns,
         process_start_ns=None if age_ns is None else start_ns,
         watch_start_ns=now_ns,
+        import_ns=None if age_ns is None else _find_import(clock, start_ns),
     )
     price = resolve_price(config, rank, config.source_of)
     state.price, state.price_unknown = (None, price) if isinstance(price, str) else (price, None)
@@ -107,6 +109,12 @@ def build_parts(
         state=state,
     )
     return parts, _launch_key(placement, config.name)
+
+
+def _find_import(clock: Clock, start_ns: int) -> int | None:
+    """Return when costlens was imported on the run's clock; None if a parent process did it."""
+    import_ns = clock() - (time.perf_counter_ns() - costlens._import_ns)  # noqa: SLF001 - its own
+    return import_ns if import_ns >= start_ns else None
 
 
 def _launch_key(placement: Placement, name: str) -> str:

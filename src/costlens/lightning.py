@@ -17,6 +17,7 @@ from costlens.core.guard import faults
 from costlens.core.log import log
 from costlens.core.records import Outcome
 from costlens.errors import ConfigError, RunStateError
+from costlens.observe.gang_wait import gang_waits
 from costlens.observe.trainer.given import Trainer
 from costlens.observe.trainer.packages import as_callback, callback_classes
 from costlens.protect.signals import give_back
@@ -88,6 +89,7 @@ class CostLensCallback:
         self._logs_to_trainer = log_to_trainer
         self.is_automatic = False
         self._forget()
+        self._listen()
 
     def _forget(self) -> None:
         self._run: Run | None = None
@@ -102,6 +104,13 @@ class CostLensCallback:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._forget()
         vars(self).update(state)
+        self._listen()
+
+    def _listen(self) -> None:
+        # Lightning makes the process group before it calls any hook: here, or in a process that
+        # unpickles the callback to train there.
+        if self._config.enabled:
+            faults.call("lightning.gang_wait", gang_waits.listen, self)
 
     @property
     def state_key(self) -> str:
@@ -221,6 +230,7 @@ class CostLensCallback:
         device = facts.device_kind(trainer)
         is_gpu = device == "cuda"
         self._run.open(has_device=is_gpu, num_gpus=int(is_gpu), device=device)
+        gang_waits.ignore(self)  # the run listens from now on
         if not self._run.is_active:
             return
         parts = self._run.parts

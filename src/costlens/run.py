@@ -29,6 +29,7 @@ from costlens.core.records import Outcome, RankRecord
 from costlens.core.scopes import INERT_SCOPE, InertScope, IterationScope, PhaseScope
 from costlens.core.snapshot import Exporter, Snapshot
 from costlens.errors import ConfigError
+from costlens.observe.gang_wait import gang_waits
 from costlens.observe.loader import WatchedLoader, watch_batches
 from costlens.observe.placement import detect_placement
 from costlens.observe.placement.place import Placement
@@ -108,6 +109,7 @@ class Run:
         self.is_active = True
         self._record = None
         lifetime.register(self)
+        faults.call("run.gang_wait", gang_waits.listen, self)
         if self._session is not None:
             self._session.open()
         return self
@@ -158,6 +160,7 @@ class Run:
         for watch in reversed(self._watches):
             faults.call("run.unwatch", watch.remove)
         self._watches.clear()
+        faults.call("run.gang_wait", gang_waits.ignore, self)
         timeline, state = self._parts.timeline, self._parts.state
         timeline.unwind(0)
         timeline.rebase(Phase.SHUTDOWN)
@@ -184,6 +187,7 @@ class Run:
         self.is_active = False
         self._is_off = True
         self._watches.clear()
+        gang_waits.ignore(self)
         if self._session is not None:
             self._session.silence()
 
@@ -376,8 +380,9 @@ def start(
 
     Calling it again with the same name while that run is open returns that run, so a notebook cell
     can be run again; another name ends the open run and starts a new one. In a job of several ranks
-    call it after ``init_process_group``: the group tells ranks and launches apart where no launcher
-    does, and no rank is waited for.
+    call it before ``init_process_group`` where a launcher sets ``RANK`` and ``WORLD_SIZE``, so that
+    the wait for the other ranks is seen, and after it elsewhere: there the group alone tells ranks
+    and launches apart. No rank is waited for.
 
     Args:
         name: Name of the run, for people.

@@ -31,6 +31,8 @@ NAMES = {
     "costlens.run.ranks",
     "costlens.run.state",
     "costlens.samples",
+    "costlens.startup.first_step",
+    "costlens.startup.gang_wait",
     "costlens.step.current",
     "costlens.step.planned",
     "costlens.steps",

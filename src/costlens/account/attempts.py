@@ -10,6 +10,7 @@ import itertools
 import statistics
 from collections.abc import Mapping, Sequence
 
+from costlens.account.throughput import merge_startup
 from costlens.core.clock import NS_PER_S
 from costlens.core.records import LastWordsPart, Outcome, RankRecord
 from costlens.core.run_record import AttemptSummary
@@ -121,6 +122,7 @@ def summarize_attempt(records: Sequence[RankRecord]) -> AttemptSummary:
     ends = [part.end_time for part in parts if part.end_time is not None]
     culprits = [part for part in parts if part.outcome is outcome]
     words = [record.last_words for record in records if record.attempt.outcome is outcome]
+    startup = merge_startup([record.startup for record in records])
     start_steps = [part.start_step for part in parts if part.start_step is not None]
     end_steps = [part.end_step for part in parts if part.end_step is not None]
     saved_steps = [part.saved_step for part in parts if part.saved_step is not None]
@@ -137,6 +139,8 @@ def summarize_attempt(records: Sequence[RankRecord]) -> AttemptSummary:
         exit_code=next((part.exit_code for part in culprits if part.exit_code is not None), None),
         signal=next((part.signal for part in culprits if part.signal), None),
         last_words=next((said for said in words if said is not None), None),
+        first_step_s=startup.first_step_s,
+        gang_wait_s=startup.gang_wait_s,
         start_step=max(start_steps, default=None),
         end_step=max(end_steps, default=None),
         saved_step=max(saved_steps, default=None),

@@ -239,6 +239,7 @@ def _summarize_rank(record: RankRecord) -> RankSummary:
         time_s=_sum_time([record]),
         progress=record.progress,
         median_iteration_s=record.iteration_time.median_s,
+        startup=record.startup,
         open_phase=record.open_phase if is_open else None,
         open_phase_s=record.open_phase_s if is_open else None,
         stall=record.stall if is_open else None,

@@ -115,8 +115,14 @@ def merge_startup(parts: Sequence[StartupPart]) -> StartupPart:
         known = [value for part in parts if (value := getattr(part, name)) is not None]
         return max(known, default=None)
 
+    gang_wait_s = longest("gang_wait_s")
+    reasons = [part.gang_wait_unknown for part in parts if part.gang_wait_unknown]
     return StartupPart(
+        import_s=longest("import_s"),
         process_s=longest("process_s"),
         setup_s=longest("setup_s"),
         first_iteration_s=longest("first_iteration_s"),
+        first_step_s=longest("first_step_s"),
+        gang_wait_s=gang_wait_s,
+        gang_wait_unknown=None if gang_wait_s is not None else next(iter(reasons), None),
     )

@@ -205,6 +205,11 @@ class ProgressPart(Part):
 class StartupPart(Part):
     """Start-up, split; seconds from one to the next, absent where it was not seen."""
 
+    import_s: Seconds | None = Field(
+        None,
+        description="Process start to the import of costlens: the interpreter, and what the script "
+        "imports before it. A part of process_s.",
+    )
     process_s: float | None = Field(
         None,
         description="Process start to the start of watching: interpreter, imports, own set-up.",
@@ -214,6 +219,19 @@ class StartupPart(Part):
     )
     first_iteration_s: float | None = Field(
         None, description="First fetch to the end of the first iteration."
+    )
+    first_step_s: Seconds | None = Field(
+        None,
+        description="Start of paid time to the end of the iteration that made the first optimizer "
+        "step; absent where no optimizer is watched.",
+    )
+    gang_wait_s: Seconds | None = Field(
+        None,
+        description="Time in init_process_group: this rank's wait for the others, and the "
+        "connecting. A part of process_s or setup_s.",
+    )
+    gang_wait_unknown: str | None = Field(
+        None, description="Why the wait of a job of several ranks is not known."
     )
 
 

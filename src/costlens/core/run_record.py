@@ -58,6 +58,12 @@ class AttemptSummary(Part):
     end_step: int | None = None
     saved_step: int | None = None
     end_reason: str | None = None
+    first_step_s: float | None = Field(
+        None, description="Start of paid time to the first step, on the slowest rank."
+    )
+    gang_wait_s: float | None = Field(
+        None, description="Longest wait of a rank for the others to come."
+    )
     last_words: LastWordsPart | None = Field(
         None, description="Those of a rank that ended as the attempt did, when it ended badly."
     )
@@ -75,6 +81,7 @@ class RankSummary(Part):
     time_s: dict[str, float]
     progress: ProgressPart
     median_iteration_s: float | None = None
+    startup: StartupPart = StartupPart()
     open_phase: str | None = None
     open_phase_s: float | None = None
     stall: StallPart | None = None

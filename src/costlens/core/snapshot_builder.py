@@ -68,6 +68,9 @@ class AttemptState:
     process_start_ns: int | None = None
     watch_start_ns: int | None = None
     first_fetch_ns: int | None = None
+    import_ns: int | None = None
+    gang_wait_ns: int | None = None
+    gang_wait_unknown: str | None = None
     end_ns: int | None = None
     outcome: Outcome = Outcome.RUNNING
     error_type: str | None = None
@@ -288,11 +291,16 @@ class SnapshotBuilder:
         ]
 
         def between(first: int, second: int) -> float | None:
-            begin, end = marks[first], marks[second]
-            return None if begin is None or end is None else (end - begin) / NS_PER_S
+            return _seconds(marks[first], marks[second])
 
         return StartupPart(
-            process_s=between(0, 1), setup_s=between(1, 2), first_iteration_s=between(2, 3)
+            import_s=_seconds(state.process_start_ns, state.import_ns),
+            process_s=between(0, 1),
+            setup_s=between(1, 2),
+            first_iteration_s=between(2, 3),
+            first_step_s=_seconds(state.start_ns, self.totals.first_step.end_ns),
+            gang_wait_s=_seconds(0, state.gang_wait_ns),
+            gang_wait_unknown=state.gang_wait_unknown,
         )
 
     def _iteration_time(self) -> IterationTimePart:
@@ -328,3 +336,7 @@ class SnapshotBuilder:
             num_nonfinite=seen.num_nonfinite,
             first_nonfinite_iteration=seen.first_nonfinite_iteration,
         )
+
+
+def _seconds(begin_ns: int | None, end_ns: int | None) -> float | None:
+    return None if begin_ns is None or end_ns is None else (end_ns - begin_ns) / NS_PER_S

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from costlens.core.device_ledger import DeviceLedger
 from costlens.core.durations import ITERATION_BOUNDS_S, Histogram, Sketch
+from costlens.core.first_step import FirstStep
 from costlens.core.kept import Iteration, Keeper, KeepPolicy
 from costlens.core.phases import ITERATION_PHASES, NUM_PHASES, Phase
 from costlens.core.recorder import Row
@@ -93,6 +94,7 @@ class Totals:
         histogram: Durations of iterations.
         sketch: The same, for quantiles.
         late_counts: Counts that became known after their iteration.
+        first_step: When the first optimizer step was made.
     """
 
     def __init__(self, policy: KeepPolicy | None = None, *, has_device: bool = False) -> None:
@@ -101,6 +103,7 @@ class Totals:
         self.histogram = Histogram()
         self.sketch = Sketch()
         self.late_counts: dict[str, int] = {}
+        self.first_step = FirstStep()
         self._late_after_startup: dict[str, int] = {}
         self._device = DeviceLedger()
         self._is_booking = False
@@ -124,6 +127,7 @@ class Totals:
         if self.has_device and not self._is_booking:
             self._is_booking = True
             self._device.keep(self._cut_ns)
+        self.first_step.see_row(row)
         cumulative_ns = iteration_ns(row.phase_ns)
         duration_ns = cumulative_ns - self._cut_iteration_ns
         num_iterations = 1 if self._last is None else row.number - self._last.number
@@ -167,6 +171,8 @@ class Totals:
     def add_late(self, name: str, number: int, count: int) -> None:
         """Add a count of an earlier iteration that became known now, such as a device's tokens."""
         self.late_counts[name] = self.late_counts.get(name, 0) + count
+        if name == "optimizer_steps":
+            self.first_step.see_late(number, count)
         if number not in self._startup_numbers:
             self._late_after_startup[name] = self._late_after_startup.get(name, 0) + count
 

@@ -82,6 +82,20 @@ METRICS: tuple[Metric, ...] = (
         each("costlens.phase", readings.open_ages),
         _PHASES,
     ),
+    Metric(
+        "costlens.startup.gang_wait",
+        "gauge",
+        "s",
+        "How long this rank waited for the others to come, where that was seen.",
+        one(lambda s: s.record.startup.gang_wait_s),
+    ),
+    Metric(
+        "costlens.startup.first_step",
+        "gauge",
+        "s",
+        "Start of paid time to the end of the iteration that made the first optimizer step.",
+        one(lambda s: s.record.startup.first_step_s),
+    ),
     # Progress: counted, never derived.
     Metric(
         "costlens.iterations",

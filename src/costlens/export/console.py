@@ -19,6 +19,7 @@ from costlens.core.records import Outcome
 from costlens.core.run_record import CostPart, RunRecord
 from costlens.export.console_details import describe_money, describe_quality, describe_telemetry
 from costlens.export.console_endings import describe_last_words
+from costlens.export.console_gang import describe_gang
 from costlens.export.console_goodput import describe_goodput
 from costlens.export.console_layout import Renderable, Row, join, lay_out, plural, section
 from costlens.export.console_ranks import describe_attempts, describe_now, describe_ranks
@@ -247,3 +248,4 @@ def _startup(record: RunRecord) -> Iterable[Renderable]:
     known = [f"{name} {show_duration(s)}" for name, s in parts.items() if s is not None]
     if known:
         yield " → ".join(known)
+    yield from describe_gang(record)

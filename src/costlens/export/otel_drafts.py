@@ -75,6 +75,7 @@ def marker_draft(record: RankRecord, links: Links) -> Draft:
         "costlens.framework": run.framework,
         "costlens.device": rank.device,
         "costlens.job.id": rank.job_id,
+        "costlens.startup.gang_wait": record.startup.gang_wait_s,
     }
     ids = otel_ids.marker_ids(*run_key(record))
     return Draft("costlens.run", ids, start_ns, start_ns, attributes, links=links)
@@ -92,6 +93,8 @@ def end_draft(record: RankRecord, end_ns: int, parent: SpanContext | None) -> Dr
         **_cost(record, record.total_ns),
         "costlens.outcome": attempt.outcome.value,
         "costlens.run.time": record.total_ns / NS_PER_S,
+        "costlens.startup.gang_wait": record.startup.gang_wait_s,
+        "costlens.startup.first_step": record.startup.first_step_s,
         "costlens.step.start": attempt.start_step,
         "costlens.step.end": attempt.end_step,
         "error.type": attempt.error_type,

@@ -88,3 +88,13 @@ def test_startup_is_that_of_the_slowest_rank() -> None:
     """A job starts when its last rank has; what no rank saw is absent."""
     merged = merge_startup([StartupPart(process_s=2.0, setup_s=9.0), StartupPart(process_s=3.0)])
     assert (merged.process_s, merged.setup_s, merged.first_iteration_s) == (3.0, 9.0, None)
+
+
+def test_a_job_waited_as_long_as_the_rank_that_came_first() -> None:
+    """One rank that knows is enough; where none does, the reason of one is told."""
+    known = StartupPart(gang_wait_s=4.0, first_step_s=9.0)
+    unknown = StartupPart(gang_wait_unknown="nobody looked", first_step_s=9.5)
+    merged = merge_startup([unknown, known])
+    assert (merged.gang_wait_s, merged.gang_wait_unknown, merged.first_step_s) == (4.0, None, 9.5)
+    merged = merge_startup([unknown, StartupPart()])
+    assert (merged.gang_wait_s, merged.gang_wait_unknown) == (None, "nobody looked")

@@ -13,7 +13,7 @@ from costlens.account.throughput import compute_rates
 from costlens.core.clock import NS_PER_S, Anchor
 from costlens.core.phases import NAMES, NUM_PHASES, Phase
 from costlens.core.quality import QualityBook
-from costlens.core.recorder import Recorder
+from costlens.core.recorder import UNKNOWN, Recorder
 from costlens.core.records import (
     Outcome,
     PricePart,
@@ -195,7 +195,7 @@ def test_what_nobody_knows_is_absent_from_the_record() -> None:
     assert record.price is None
     assert record.quality == {}
     assert record.iteration_time.median_s is None
-    assert record.startup.process_s is None
+    assert not record.startup.model_dump(exclude_none=True)
     assert record.host_ns is None
     assert record.attempt.end_time is None
     assert record.attempt.paid_from == "start"
@@ -218,6 +218,37 @@ def test_the_record_tells_times_by_the_wall_and_durations_by_the_clock() -> None
     split = record.startup
     assert (split.process_s, split.setup_s, split.first_iteration_s) == (1.0, 2.0, 4.0)
     assert (record.open_phase, record.open_phase_s) == (None, None)
+
+
+def test_the_first_step_ends_with_the_iteration_that_made_it() -> None:
+    """Accumulated iterations before it belong to the wait for it; later steps do not move it."""
+    rank = Rank()
+    for number in range(6):
+        rank.spend(Phase.COMPUTE, NS_PER_S)
+        rank.recorder.counters.optimizer_steps += number % 3 == 2
+        rank.recorder.cut()
+        assert rank.look().record.startup.first_step_s == (3.0 if number >= 2 else None)
+
+
+def test_a_first_step_that_a_device_tells_late_is_dated_by_its_iteration() -> None:
+    """A scaler on a device skips the first two: the third made it, whenever that became known."""
+    rank = Rank()
+    for _ in range(5):
+        rank.spend(Phase.COMPUTE, NS_PER_S)
+        rank.recorder.cut()
+    assert rank.look().record.startup.first_step_s is None
+    for number, made in enumerate([0, 0, 1, 1]):
+        rank.totals.add_late("optimizer_steps", number, made)
+    assert rank.look().record.startup.first_step_s == 3.0
+
+
+def test_without_a_watched_optimizer_there_is_no_first_step() -> None:
+    """Iterations alone say nothing of steps."""
+    rank = Rank()
+    rank.recorder.counters.optimizer_steps = UNKNOWN
+    rank.spend(Phase.COMPUTE, NS_PER_S)
+    rank.recorder.cut()
+    assert rank.look().record.startup.first_step_s is None
 
 
 def test_the_open_phase_and_its_age_are_told_while_the_run_lives() -> None:

@@ -121,6 +121,7 @@ def complete(price: PricePart | None = PRICE) -> Rehearsal:
     """Return a run about which everything is known that a catalogue entry can show."""
     run = Rehearsal(price=price)
     run.state.start_step, run.state.end_step, run.state.total_steps = 40, 60, 100
+    run.state.gang_wait_ns = 1_500_000_000
     run.steps(20)
     run.recorder.counters.add_loss_tokens(1500)
     run.recorder.counters.validation_batches = 3
