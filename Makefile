@@ -37,6 +37,7 @@ docs: $(TEST_READY)
 # BENCH_ARGS=--write-readme puts the tables into README.md. Run it on a machine that does nothing else.
 bench: $(BENCH_READY)
 	$(BIN)/python benchmarks/hot_path.py
+	$(BIN)/python -m benchmarks.merge_records
 	$(BIN)/python -m benchmarks.overhead $(BENCH_ARGS)
 	$(BIN)/python -m benchmarks.planted_truth $(BENCH_ARGS)
 

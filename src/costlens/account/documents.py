@@ -6,12 +6,36 @@ halves of characters, which break sums, clocks and terminals only much later.
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 
-__all__ = ["check_document"]
+__all__ = ["check_document", "encode_document"]
 
 _NUM_BITS = 63
+# A whole number, or text, with so many digits; what follows a point is no whole number.
+_MAYBE_HUGE = re.compile(rb"(?<![.0-9])[0-9]{19,}")
+
+
+def encode_document(document: Mapping[str, object]) -> bytes:
+    """Return a document as JSON again, checked as :func:`check_document` does, but in 1 ms.
+
+    Args:
+        document: Decoded JSON.
+
+    Raises:
+        ValueError: If it holds what no costlens writes; the message says where.
+    """
+    # Walking over the values in Python takes ten times as long: only who fails here is walked.
+    try:
+        encoded = json.dumps(document, allow_nan=False, ensure_ascii=False).encode()
+    except ValueError:
+        check_document(document)
+        raise
+    if _MAYBE_HUGE.search(encoded):
+        check_document(document)
+    return encoded
 
 
 def check_document(document: object) -> None:

@@ -6,7 +6,6 @@ answer.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -21,7 +20,7 @@ from costlens.account.attempts import (
 )
 from costlens.account.cost import charge_rank, price_run
 from costlens.account.counts import merge_progress, steps_made
-from costlens.account.documents import check_document
+from costlens.account.documents import encode_document
 from costlens.account.goodput import count_lost_steps, divide_time
 from costlens.account.quality import merge_quality
 from costlens.account.throughput import merge_iteration_times, merge_rates, merge_startup
@@ -65,7 +64,6 @@ def parse_records(
             )
             continue
         try:
-            check_document(document)
             records[name] = _validate(document)
         except ValidationError as error:
             place = ".".join(str(part) for part in error.errors()[0]["loc"])
@@ -77,7 +75,7 @@ def parse_records(
 
 def _validate(document: Mapping[str, object]) -> RankRecord:
     # Strictly, and as JSON: there "inf" and "12" are texts, and an enumeration's value is one.
-    return RankRecord.model_validate_json(json.dumps(document), strict=True)
+    return RankRecord.model_validate_json(encode_document(document), strict=True)
 
 
 def merge_readable(
@@ -161,7 +159,8 @@ def merge(
     newest = groups[max(groups)]
     lost_steps = count_lost_steps(attempts, steps_made(everyone))
     time_s = _sum_time(everyone)
-    charges = [charge for record in everyone if (charge := charge_rank(record)) is not None]
+    priced = [(record, charge_rank(record)) for record in everyone]
+    charges = [charge for _, charge in priced if charge is not None]
     notes += _flag_missing(attempts) + _flag_sums(everyone) + flag_clocks(attempts, everyone, now)
     return RunRecord(
         run=newest[0].run,
@@ -175,24 +174,28 @@ def merge(
         cost=price_run(everyone, lost_steps, is_complete=not _flag_missing(attempts)),
         goodput=divide_time(everyone, charges, attempts, lost_steps),
         checkpoints=CheckpointPart(time_s=time_s.get("checkpoint", 0.0)),
-        quality=merge_quality(groups),
+        quality=merge_quality(groups, priced),
         telemetry=_merge_telemetry(everyone),
         problems=sorted({*problems, *notes}),
     )
 
 
 def _choose(records: Sequence[RankRecord]) -> tuple[list[RankRecord], list[str]]:
-    # The whole text breaks ties, so that the order of the records cannot.
-    ordered = sorted(
-        records, key=lambda r: (r.attempt.heartbeat_time, r.total_ns, r.model_dump_json())
-    )
-    newest = {(record.attempt.number, record.rank.rank): record for record in ordered}
-    twice = Counter((record.attempt.number, record.rank.rank) for record in records)
-    return list(newest.values()), [
-        f"attempt {attempt}, rank {rank} has {count} records; the newest counts"
-        for (attempt, rank), count in twice.items()
-        if count > 1
+    found: dict[tuple[int, int], list[RankRecord]] = {}
+    for record in records:
+        found.setdefault((record.attempt.number, record.rank.rank), []).append(record)
+    return [_newest(same) for same in found.values()], [
+        f"attempt {attempt}, rank {rank} has {len(same)} records; the newest counts"
+        for (attempt, rank), same in found.items()
+        if len(same) > 1
     ]
+
+
+def _newest(records: Sequence[RankRecord]) -> RankRecord:
+    if len(records) == 1:
+        return records[0]
+    # The whole text breaks ties, so that the order of the records cannot.
+    return max(records, key=lambda r: (r.attempt.heartbeat_time, r.total_ns, r.model_dump_json()))
 
 
 def _flag_missing(attempts: Sequence[AttemptSummary]) -> list[str]:

@@ -9,14 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 
-from costlens.account.cost import charge_rank, format_money
+from costlens.account.cost import Charge, format_money
 from costlens.core.clock import NS_PER_S
 from costlens.core.records import QualityPart, RankRecord
 
 __all__ = ["merge_quality"]
 
 
-def merge_quality(attempts: Mapping[int, Sequence[RankRecord]]) -> dict[str, QualityPart]:
+Priced = Sequence[tuple[RankRecord, Charge | None]]
+
+
+def merge_quality(
+    attempts: Mapping[int, Sequence[RankRecord]], priced: Priced
+) -> dict[str, QualityPart]:
     """Return the quality metrics of a run.
 
     Values are those of the newest attempt that saw the metric, ``best*`` those of the attempt
@@ -24,13 +29,16 @@ def merge_quality(attempts: Mapping[int, Sequence[RankRecord]]) -> dict[str, Qua
 
     Args:
         attempts: Records by attempt, attempts and ranks in order.
+        priced: All records with what they cost, None where no price is known.
     """
     seen = {number: records[0].quality for number, records in attempts.items()}
     names = sorted({name for quality in seen.values() for name in quality})
-    return {name: _merge_one(name, attempts) for name in names}
+    return {name: _merge_one(name, attempts, priced) for name in names}
 
 
-def _merge_one(name: str, attempts: Mapping[int, Sequence[RankRecord]]) -> QualityPart:
+def _merge_one(
+    name: str, attempts: Mapping[int, Sequence[RankRecord]], priced: Priced
+) -> QualityPart:
     parts = {
         number: records[0].quality[name]
         for number, records in attempts.items()
@@ -54,23 +62,20 @@ def _merge_one(name: str, attempts: Mapping[int, Sequence[RankRecord]]) -> Quali
             "best_after_s": None if best.best_after_s is None else before_s + best.best_after_s,
             "cost_to_best": None
             if best.best_after_s is None
-            else _cost_until(attempts, number, best.best_after_s),
+            else _cost_until(priced, number, best.best_after_s),
         }
     )
 
 
-def _cost_until(
-    attempts: Mapping[int, Sequence[RankRecord]], number: int, after_s: float
-) -> str | None:
+def _cost_until(priced: Priced, number: int, after_s: float) -> str | None:
     total, currencies = Decimal(0), set()
-    for attempt, records in attempts.items():
+    for record, charge in priced:
+        attempt = record.attempt.number
         if attempt > number:
             continue
-        for record in records:
-            charge = charge_rank(record)
-            if charge is None:
-                return None
-            currencies.add(charge.currency)
-            until_ns = min(record.total_ns, round(after_s * NS_PER_S))
-            total += charge.total if attempt < number else charge.until(until_ns)
+        if charge is None:
+            return None
+        currencies.add(charge.currency)
+        until_ns = min(record.total_ns, round(after_s * NS_PER_S))
+        total += charge.total if attempt < number else charge.until(until_ns)
     return format_money(total) if len(currencies) == 1 else None
