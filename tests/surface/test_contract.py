@@ -46,8 +46,8 @@ SETTINGS = {
 }
 OPTIONS = {
     "report": {"run", "--dir", "--json", "--watch"},
-    "runs": {"--dir", "--json"},
     "tune": {"run", "--detail", "--for", "--rank", "--dir", "--json"},
+    "runs": {"--dir", "--since", "--group-by", "--json"},
     "replay": {
         *("run", "--endpoint", "--dir", "--protocol", "--signal", "--backend", "--rate"),
         "--dry-run",

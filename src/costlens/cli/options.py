@@ -5,17 +5,33 @@ from __future__ import annotations
 import json
 import re
 import sys
+import time
 import warnings
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
+
+from costlens.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from costlens.config import Config
 
-__all__ = ["Directory", "JsonFlag", "load_config", "make_console", "print_json"]
+__all__ = [
+    "Directory",
+    "JsonFlag",
+    "Since",
+    "load_config",
+    "make_console",
+    "parse_since",
+    "print_json",
+    "track",
+]
+
+T = TypeVar("T")
 
 Directory = Annotated[
     str | None,
@@ -26,8 +42,19 @@ Directory = Annotated[
         "<COSTLENS_CHECKPOINT_URL>/.costlens, else costlens-runs.",
     ),
 ]
+Since = Annotated[
+    str | None,
+    typer.Option(
+        "--since",
+        metavar="AGE|DATE",
+        help="Only runs that were alive since then, such as 12h, 7d, 4w or 2026-01-31 (UTC).",
+    ),
+]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 
+_AGE = re.compile(r"([0-9]{1,6})([hdw])")
+_AGE_S = {"h": 3600, "d": 86_400, "w": 604_800}
+_SHOW_AFTER_S = 1.0
 _RARE = re.compile(r"[^\x20-\x7e\n]")
 
 PIPE_WIDTH = 160
@@ -49,6 +76,50 @@ def load_config(**arguments: Any) -> Config:
     for warning in caught:
         typer.echo(f"costlens: {show_text(str(warning.message))}", err=True)
     return config
+
+
+def parse_since(text: str | None, now: float) -> float | None:
+    """Return the Unix time that an age or a date means; None where none was given.
+
+    Args:
+        text: Such as ``12h``, ``7d``, ``4w``, ``2026-01-31`` or ``2026-01-31T12:00`` (UTC).
+        now: Unix time that an age counts back from.
+
+    Raises:
+        ConfigError: If it is neither.
+    """
+    if text is None:
+        return None
+    age = _AGE.fullmatch(text)
+    if age is not None:
+        return now - int(age[1]) * _AGE_S[age[2]]
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(
+            f"--since cannot be {text!r}; give an age such as 12h, 7d or 4w, or a date such as "
+            "2026-01-31 (UTC)"
+        ) from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
+
+
+def track(items: Sequence[T], what: str) -> Iterator[T]:
+    """Yield the items; what takes longer than a second shows a bar on a terminal's stderr.
+
+    Args:
+        items: What is worked through.
+        what: What they are, such as ``runs``.
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    began_s = time.monotonic()
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=len(items), visible=False)
+        for item in items:
+            yield item
+            bar.update(task, advance=1, visible=time.monotonic() - began_s > _SHOW_AFTER_S)
 
 
 def make_console(*, is_table: bool = False) -> Console:

@@ -1,16 +1,25 @@
-"""``costlens runs``: all runs of a folder in a table, the newest first."""
+"""``costlens runs``: the runs of a folder in a table, the newest first, or added up in groups."""
 
 from __future__ import annotations
 
 import json
 import time
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from costlens.cli.options import Directory, JsonFlag, load_config, make_console, print_json
-from costlens.errors import CostlensError, RecordError
+from costlens.cli.options import (
+    Directory,
+    JsonFlag,
+    Since,
+    load_config,
+    make_console,
+    parse_since,
+    print_json,
+    track,
+)
+from costlens.errors import ConfigError, CostlensError, RecordError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -38,39 +47,96 @@ class RunRow:
     is_partial: bool = False
 
 
-def runs(directory: Directory = None, as_json: JsonFlag = False) -> None:
-    """List the runs: state, start, duration, steps, tokens and cost."""
+def runs(
+    directory: Directory = None,
+    since: Since = None,
+    group_by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LABEL",
+            help="Add runs up by project, team, experiment, model or outcome; each counts whole.",
+        ),
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """List the runs, or what groups of them spent and wasted."""
     from costlens.storage.store import Store
 
+    _check_grouping(group_by)
     store = Store(load_config(dir=directory).run_dir)
-    rows = _read_rows(store, time.time())
+    found = _read_runs(store, time.time(), since)
+    if group_by is not None:
+        _show_groups(found, group_by, as_json=as_json)
+        return
+    rows = sorted(
+        (_row(run_id, seen) for run_id, seen in found.items()),
+        key=lambda row: (row.started or 0.0, row.id),
+        reverse=True,
+    )
     if as_json:
         print_json(json.dumps([asdict(row) for row in rows], indent=2))
     elif rows:
         make_console(is_table=True).print(_table(rows), markup=False, highlight=False)
     else:
-        typer.echo(f"no runs in {store.shown_url}")
+        typer.echo(f"no runs in {store.shown_url}" + (f" since {since}" if since else ""))
 
 
-def _read_rows(store: Store, now: float) -> list[RunRow]:
+def _check_grouping(group_by: str | None) -> None:
+    from costlens.account.fleet import GROUPINGS
+
+    if group_by is not None and group_by not in GROUPINGS:
+        raise ConfigError(
+            f"--group-by cannot be {group_by!r}; runs are grouped by {', '.join(GROUPINGS)}"
+        )
+
+
+def _read_runs(store: Store, now: float, since: str | None) -> dict[str, RunRecord | str]:
+    """Return the merged record of each run, or what stands in its place in the list."""
     from costlens.export.record import read_run
     from costlens.observe.last_words import witness_end
     from costlens.storage.run_folder import RunFolder
-    from costlens.storage.runs import list_runs
+    from costlens.storage.runs import is_alive_since, list_runs
 
-    rows = []
-    for run_id in list_runs(store):
+    since_s = parse_since(since, now)
+    found: dict[str, RunRecord | str] = {}
+    for run_id in track(list_runs(store), "reading runs"):
+        folder = RunFolder(store, run_id)
+        if since_s is not None and not is_alive_since(folder, since_s):
+            continue
         try:
-            record = read_run(RunFolder(store, run_id), now, witness_end)
-            rows.append(_row(run_id, record))
+            found[run_id] = read_run(folder, now, witness_end)
         except RecordError:
-            rows.append(RunRow(run_id, "no record"))
+            found[run_id] = "no record"
         except CostlensError:
-            rows.append(RunRow(run_id, "unreadable"))
-    return sorted(rows, key=lambda row: (row.started or 0.0, row.id), reverse=True)
+            found[run_id] = "unreadable"
+    return found
 
 
-def _row(run_id: str, record: RunRecord) -> RunRow:
+def _show_groups(found: dict[str, RunRecord | str], grouping: str, *, as_json: bool) -> None:
+    from costlens.account.fleet import group_runs, sum_runs
+    from costlens.cli.fleet_table import make_fleet_table
+
+    readable = [seen for seen in found.values() if not isinstance(seen, str)]
+    groups, total = group_runs(readable, grouping), sum_runs(readable, "total")
+    num_unread = len(found) - len(readable)
+    if as_json:
+        document = {
+            "group_by": grouping,
+            "groups": [group.model_dump(mode="json") for group in groups],
+            "total": total.model_dump(mode="json", exclude={"group"}),
+            "num_unread": num_unread,
+        }
+        print_json(json.dumps(document, indent=2))
+        return
+    table = make_fleet_table(groups, total, grouping)
+    make_console(is_table=True).print(table, markup=False, highlight=False)
+    if num_unread:
+        typer.echo(f"{num_unread} without a readable record are left out", err=True)
+
+
+def _row(run_id: str, record: RunRecord | str) -> RunRow:
+    if isinstance(record, str):
+        return RunRow(run_id, record)
     return RunRow(
         id=run_id,
         state=record.attempts[-1].outcome.value,

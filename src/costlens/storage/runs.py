@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import calendar
 import difflib
+import json
 import re
 import time
 from contextlib import suppress
@@ -16,7 +17,7 @@ from costlens.storage.names import safe_name
 from costlens.storage.run_folder import RunFolder
 from costlens.storage.store import Store
 
-__all__ = ["LATEST", "find_run", "list_runs"]
+__all__ = ["LATEST", "find_run", "is_alive_since", "list_runs"]
 
 LATEST = "latest"
 _STAMP = re.compile(r"-(\d{8}-\d{6})-[0-9a-f]{4,8}$")
@@ -33,6 +34,19 @@ def list_runs(store: Store) -> list[str]:
         StorageError: If the store cannot be listed.
     """
     return [run_id for run_id in _folders(store) if _is_run(store, run_id)]
+
+
+def is_alive_since(folder: RunFolder, since: float) -> bool:
+    """Return whether a run may have been alive at or after a Unix time; one or two small reads.
+
+    What cannot be told counts as alive, so that nothing is missed.
+    """
+    try:
+        newest = max(folder.attempts(), default=0)
+        record = folder.read_record(newest, 0)
+        return record is None or float(json.loads(record)["attempt"]["heartbeat_time"]) >= since
+    except (StorageError, ValueError, KeyError, TypeError):
+        return True
 
 
 def find_run(store: Store, text: str) -> str:
