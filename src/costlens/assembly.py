@@ -28,7 +28,7 @@ from costlens.core.records import (
 )
 from costlens.core.shutdown import lengthen_shutdown
 from costlens.core.snapshot import Exporter, Snapshot
-from costlens.core.snapshot_builder import SnapshotBuilder
+from costlens.core.snapshot_builder import AttemptState, SnapshotBuilder
 from costlens.errors import StorageError
 from costlens.export.console import render
 from costlens.export.health import gather_health
@@ -89,7 +89,7 @@ class Session:
         rank, run = parts.state.rank, parts.state.run
         self.proposed_run_id = propose_run_id(
             run_id=config.run_id,
-            job_id=rank.job_id,
+            job_id=_identify_job(parts.state),
             name=run.name,
             launch_key=launch_key,
             shared=rank.world_size > 1,
@@ -278,7 +278,9 @@ class Session:
             self._checkpoint_store,
             self.proposed_run_id,
             self._launch_key,
-            describe_claimant(state, self.config.window_s),
+            describe_claimant(
+                state, self.config.window_s, is_named_by_job=self.config.run_id is None
+            ),
         )
         state.run = state.run.model_copy(update={"id": self.identity.run_id})
         state.number = self.identity.attempt
@@ -396,3 +398,9 @@ class Session:
             detail=self.parts.state.detail,
             control_failures=self._tuning.num_failures,
         )
+
+
+def _identify_job(state: AttemptState) -> str | None:
+    # One job may hold several trainings of a process, and repeats them in this order.
+    job_id, turn = state.rank.job_id, state.turn
+    return job_id if job_id is None or turn == 0 else f"{job_id}.{turn}"

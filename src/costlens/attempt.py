@@ -83,6 +83,8 @@ def build_parts(
     start_ns = now_ns if age_ns is None else clock() - age_ns
     rank = _rank_part(placement, drives)
     timeline = Timeline(clock, start_ns)
+    # A later run of the same process is a launch of its own.
+    turn = lifetime.claim_turn(config.name)
     state = AttemptState(
         run=RunPart(
             id=config.run_id or config.name,
@@ -97,6 +99,8 @@ def build_parts(
         process_start_ns=None if age_ns is None else start_ns,
         watch_start_ns=now_ns,
         import_ns=None if age_ns is None else _find_import(clock, start_ns),
+        turn=turn,
+        job=placement.job,
     )
     price = resolve_price(config, rank, config.source_of)
     state.price, state.price_unknown = (None, price) if isinstance(price, str) else (price, None)
@@ -108,7 +112,7 @@ def build_parts(
         values=DeviceValues(clock),
         state=state,
     )
-    return parts, _launch_key(placement, config.name)
+    return parts, _launch_key(placement, f"{config.name}#{turn}")
 
 
 def _find_import(clock: Clock, start_ns: int) -> int | None:
@@ -117,11 +121,9 @@ def _find_import(clock: Clock, start_ns: int) -> int | None:
     return import_ns if import_ns >= start_ns else None
 
 
-def _launch_key(placement: Placement, name: str) -> str:
-    # A later run of the same process is a launch of its own.
-    turn = f"{name}#{lifetime.claim_turn(name)}"
-    launch = share_launch_key(turn) or placement.launch_key or uuid.uuid4().hex
-    return f"{launch}/{turn}"
+def _launch_key(placement: Placement, purpose: str) -> str:
+    launch = share_launch_key(purpose) or placement.launch_key or uuid.uuid4().hex
+    return f"{launch}/{purpose}"
 
 
 def _rank_part(placement: Placement, drives: Drives) -> RankPart:
@@ -141,12 +143,15 @@ def _rank_part(placement: Placement, drives: Drives) -> RankPart:
     )
 
 
-def describe_claimant(state: AttemptState, window_s: float) -> Claimant:
+def describe_claimant(
+    state: AttemptState, window_s: float, *, is_named_by_job: bool = False
+) -> Claimant:
     """Return this process as it claims its attempt; asks the system when the process started.
 
     Args:
         state: The attempt.
         window_s: Seconds between two heartbeats of a rank.
+        is_named_by_job: Whether the run has its id from the scheduler's job.
     """
     rank, age_ns = state.rank, process_age_ns()
     return Claimant(
@@ -156,4 +161,11 @@ def describe_claimant(state: AttemptState, window_s: float) -> Claimant:
         wall_ns=state.anchor.wall_ns,
         born_s=None if age_ns is None else time.time() - age_ns / NS_PER_S,
         patience_s=max(_PATIENCE_S, _PATIENCE_WINDOWS * window_s),
+        job_start=_describe_start(state) if is_named_by_job else None,
     )
+
+
+def _describe_start(state: AttemptState) -> str | None:
+    if state.job is None or state.rank.job_id is None:
+        return None
+    return "" if state.job.restart_count is None else str(state.job.restart_count)

@@ -119,6 +119,7 @@ def merge_startup(parts: Sequence[StartupPart]) -> StartupPart:
     reasons = [part.gang_wait_unknown for part in parts if part.gang_wait_unknown]
     return StartupPart(
         import_s=longest("import_s"),
+        allocation_s=longest("allocation_s"),
         process_s=longest("process_s"),
         setup_s=longest("setup_s"),
         first_iteration_s=longest("first_iteration_s"),

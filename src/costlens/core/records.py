@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from costlens.core.device_records import MAX_GPUS, GpuDriverPart, GpuPart
+from costlens.core.job_records import JobPart
 from costlens.core.part import Part
 
 __all__ = [
@@ -142,8 +143,10 @@ class AttemptPart(Part):
         None, description="What ended the attempt as planned before its last step, such as budget."
     )
     stage: str | None = Field(None, description="train, validation, test or prediction.")
-    paid_from: Literal["process_start", "start"] = Field(
-        "start", description="Where paid time begins: the process start, or the start of watching."
+    paid_from: Literal["allocation", "process_start", "start"] = Field(
+        "start",
+        description="Where paid time begins: the start of the scheduler's allocation, that of the "
+        "process, or that of watching.",
     )
 
 
@@ -209,6 +212,11 @@ class StartupPart(Part):
         None,
         description="Process start to the import of costlens: the interpreter, and what the script "
         "imports before it. A part of process_s.",
+    )
+    allocation_s: Seconds | None = Field(
+        None,
+        description="Start of the allocation to the process start, where the attempt pays for it: "
+        "prologue, containers, own set-up. It goes before the attempt's start_time.",
     )
     process_s: float | None = Field(
         None,
@@ -441,6 +449,9 @@ class RankRecord(Part):
     gpu_driver: GpuDriverPart | None = None
     gpus: list[GpuPart] = Field(
         default_factory=list, max_length=MAX_GPUS, description="The devices this rank may use."
+    )
+    job: JobPart | None = Field(
+        None, description="The scheduler's job that the rank runs in; absent outside a scheduler."
     )
     windows: list[WindowPart] = Field(default_factory=list, max_length=60)
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from costlens.core.clock import NS_PER_S, Anchor
+from costlens.core.job_records import JobPart
 from costlens.core.log import Logger, log
-from costlens.core.phases import NAMES, NUM_PHASES
+from costlens.core.phases import NAMES, NUM_PHASES, Phase
 from costlens.core.quality import Observation, Quality, QualityBook, Summary
 from costlens.core.recorder import UNKNOWN, Recorder
 from costlens.core.records import (
@@ -56,7 +57,9 @@ _COUNTS = (
 class AttemptState:
     """What the doorway and run.py know about the attempt; read at each heartbeat.
 
-    Times are monotonic nanoseconds; ``log`` is the log of the run.
+    Times are monotonic nanoseconds; ``log`` is the log of the run. ``lead_ns`` is what is paid for
+    before the timeline begins, from the start of the allocation; None where that is not known.
+    ``turn`` counts the runs of this name that the process has opened before.
     """
 
     run: RunPart
@@ -67,6 +70,9 @@ class AttemptState:
     launch_key: str = ""
     process_start_ns: int | None = None
     watch_start_ns: int | None = None
+    lead_ns: int | None = None
+    turn: int = 0
+    job: JobPart | None = None
     first_fetch_ns: int | None = None
     import_ns: int | None = None
     gang_wait_ns: int | None = None
@@ -189,8 +195,15 @@ class SnapshotBuilder:
             quality=quality,
             alarms=alarms,
             anchor=state.anchor,
-            settled_ns=self.totals.settle(host_ns),
+            settled_ns=self._lead(self.totals.settle(host_ns)),
             is_last=is_last,
+        )
+
+    def _lead(self, phase_ns: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the phases with the paid time before the timeline, which is start-up."""
+        lead_ns = self.state.lead_ns or 0
+        return tuple(
+            ns + (lead_ns if phase == Phase.STARTUP else 0) for phase, ns in enumerate(phase_ns)
         )
 
     def _record(
@@ -208,9 +221,11 @@ class SnapshotBuilder:
             attempt=self._attempt(end_ns),
             rank=state.rank,
             progress=ProgressPart(**counts, total_steps=state.total_steps),
-            time_ns=dict(zip(NAMES, totals.book(host_ns), strict=True)),
-            host_ns=dict(zip(NAMES, host_ns, strict=True)) if totals.has_device else None,
-            total_ns=end_ns - self.timeline.start_ns,
+            time_ns=dict(zip(NAMES, self._lead(totals.book(host_ns)), strict=True)),
+            host_ns=dict(zip(NAMES, self._lead(host_ns), strict=True))
+            if totals.has_device
+            else None,
+            total_ns=end_ns - self.timeline.start_ns + (state.lead_ns or 0),
             startup=self._startup(),
             iteration_time=self._iteration_time(),
             rates=self._rates(*totals.count_trained()),
@@ -223,6 +238,7 @@ class SnapshotBuilder:
             stall=None if open_at is None else state.stall,
             oom=state.oom,
             last_words=state.last_words,
+            job=state.job,
             **self._probed(),
         )
 
@@ -278,8 +294,13 @@ class SnapshotBuilder:
             saved_step=state.saved_step,
             end_reason=state.end_reason,
             stage=state.stage,
-            paid_from="start" if state.process_start_ns is None else "process_start",
+            paid_from=self._paid_from(),
         )
+
+    def _paid_from(self) -> Literal["allocation", "process_start", "start"]:
+        if self.state.lead_ns is not None:
+            return "allocation"
+        return "start" if self.state.process_start_ns is None else "process_start"
 
     def _startup(self) -> StartupPart:
         state = self.state
@@ -301,6 +322,7 @@ class SnapshotBuilder:
             first_step_s=_seconds(state.start_ns, self.totals.first_step.end_ns),
             gang_wait_s=_seconds(0, state.gang_wait_ns),
             gang_wait_unknown=state.gang_wait_unknown,
+            allocation_s=_seconds(0, state.lead_ns),
         )
 
     def _iteration_time(self) -> IterationTimePart:
@@ -329,7 +351,7 @@ class SnapshotBuilder:
             best_iteration=seen.best_iteration,
             best_after_s=None
             if seen.best_ns is None
-            else max(0, seen.best_ns - self.state.start_ns) / NS_PER_S,
+            else max(0, seen.best_ns - self.state.start_ns + (self.state.lead_ns or 0)) / NS_PER_S,
             higher_is_better=seen.higher_is_better,
             mean=seen.total / seen.num_values if seen.num_values else None,
             num_values=seen.num_values,

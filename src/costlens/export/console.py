@@ -241,6 +241,7 @@ def _work(record: RunRecord) -> Iterable[Renderable]:
 
 def _startup(record: RunRecord) -> Iterable[Renderable]:
     parts = {
+        "allocation": record.startup.allocation_s,
         "process": record.startup.process_s,
         "set-up": record.startup.setup_s,
         "first iteration": record.startup.first_iteration_s,

@@ -19,6 +19,9 @@ from costlens.storage.store import Store
 __all__ = ["Claimant", "Identity", "propose_run_id", "settle_identity"]
 
 _MAX_LAUNCHES = 1000
+_MAX_RUNS = 1000
+_MAX_REPEATS = 10
+_OVER = frozenset({"completed", "stopped_early"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,7 @@ class Claimant:
         wall_ns: Unix time at which it opened its run, in nanoseconds.
         born_s: Unix time at which the process started, where the system tells.
         patience_s: Seconds without a heartbeat after which another rank counts as gone.
+        job_start: Which start of the scheduler's job this is, where the run is named by the job.
     """
 
     rank: int
@@ -40,16 +44,18 @@ class Claimant:
     wall_ns: int
     born_s: float | None = None
     patience_s: float = 60.0
+    job_start: str | None = None
 
     @property
     def details(self) -> dict[str, str | int]:
         """Return what a claim says about who made it."""
-        return {
+        told: dict[str, str | int] = {
             "rank": self.rank,
             "host_name": self.host_name,
             "pid": self.pid,
             "wall_ns": self.wall_ns,
         }
+        return told if self.job_start is None else {**told, "job_start": self.job_start}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,15 +128,52 @@ def settle_identity(
         StorageError: If a store refuses.
     """
     run_id = proposed if checkpoint_store is None else claim_run_id(checkpoint_store, proposed)
-    folder = RunFolder(store, run_id)
+    folder = _find_folder(store, run_id, launch_key, claimant)
     for launch in range(_MAX_LAUNCHES):
         # A launcher may repeat its key (same port, same shell). Every rank finds out alone that the
         # attempt under a key is another launch's, and arrives at the same next key.
-        key = hash_key(launch_key if launch == 0 else f"{launch_key}#{launch}")
+        key = _repeat_key(launch_key, launch)
         attempt = folder.claim_attempt(key, claimant.details)
         if not _is_taken(folder, attempt, claimant):
             break
-    return Identity(run_id, attempt, key, folder)
+    return Identity(folder.run_id, attempt, key, folder)
+
+
+def _repeat_key(launch_key: str, launch: int) -> str:
+    return hash_key(launch_key if launch == 0 else f"{launch_key}#{launch}")
+
+
+def _find_folder(store: Store, run_id: str, launch_key: str, claimant: Claimant) -> RunFolder:
+    """Return the folder of the run, or of the next one where a job has finished it already.
+
+    A job may hold several trainings of one name, one after the other. A launch that finds the run
+    completed by an earlier one in the same start of the job does not go on with it; one that the
+    scheduler started again does its trainings in the same order again.
+    """
+    folder = RunFolder(store, run_id)
+    if claimant.job_start is None:
+        return folder
+    keys = {_repeat_key(launch_key, launch) for launch in range(_MAX_REPEATS)}
+    for number in range(2, _MAX_RUNS):
+        newest = max(folder.attempts(), default=0)
+        claim = folder.read_claim(newest) if newest else {}
+        is_own = claim.get("launch_key") in keys and not _is_taken(folder, newest, claimant)
+        is_same_start = claim.get("job_start") == claimant.job_start
+        if not newest or is_own or not is_same_start or not _is_over(folder, newest, claim):
+            break
+        folder = RunFolder(store, f"{run_id}-{number}")
+    return folder
+
+
+def _is_over(folder: RunFolder, attempt: int, claim: dict[str, object]) -> bool:
+    """Return whether the rank that claimed an attempt has said that its training is done."""
+    rank = claim.get("rank")
+    record = folder.read_record(attempt, rank) if isinstance(rank, int) else None
+    if record is None:
+        return False
+    with suppress(ValueError, KeyError, TypeError):
+        return json.loads(record)["attempt"]["outcome"] in _OVER
+    return False
 
 
 def _is_taken(folder: RunFolder, attempt: int, claimant: Claimant) -> bool:

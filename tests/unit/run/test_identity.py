@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import costlens
+
 SCRIPT = """
 import costlens
 with costlens.start("twice") as run:
@@ -98,3 +100,29 @@ def test_hostile_ids_stay_inside_the_folder_c153(tmp_path: Path, hostile: str) -
     assert (root / run_id / "record-1-0.json").exists()
     outside = [path for path in tmp_path.rglob("*") if path.is_file() and root not in path.parents]
     assert outside == []
+
+
+def test_a_job_of_slurm_names_the_run_and_its_trainings_stay_apart(tmp_path: Path) -> None:
+    """One process of a batch script, another after it, and the same two after a requeue."""
+    job = {"SLURM_JOB_ID": "77", "SLURM_JOB_PARTITION": "train"}
+    assert _launch(tmp_path, **job) == ["twice-77", "1"]
+    assert _launch(tmp_path, **job) == ["twice-77-2", "1"]
+    again = {**job, "SLURM_RESTART_COUNT": "1"}
+    assert _launch(tmp_path, **again) == ["twice-77", "2"]
+    assert _launch(tmp_path, **again) == ["twice-77-2", "2"]
+    record = json.loads((tmp_path / "twice-77" / "record-2-0.json").read_text())
+    assert (record["job"]["scheduler"], record["job"]["restart_count"]) == ("slurm", 1)
+
+
+def test_trainings_of_one_process_stay_apart_in_a_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second run of a process has its own id, whether or not the first one has ended well."""
+    monkeypatch.setenv("SLURM_JOB_ID", "78")
+    monkeypatch.setenv("COSTLENS_DIR", str(tmp_path))
+    ids = []
+    for outcome in ("failed", "completed"):
+        run = costlens.start("apart", summary=False)
+        ids.append((run.id, run.attempt))
+        run.finish(outcome)
+    assert ids == [("apart-78", 1), ("apart-78.1", 1)]

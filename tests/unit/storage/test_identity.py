@@ -98,3 +98,58 @@ def test_a_claim_or_record_that_cannot_be_read_is_no_witness(store: Store) -> No
     del claim["wall_ns"]
     store.put("run/attempts/0001.json", json.dumps(claim).encode())
     assert launch(store, rank(1, after_s=900)) == [1]
+
+
+def train(store: Store, start: str, *outcomes: str, name: str = "run-77") -> list[str]:
+    """Return `folder/attempt` of processes that a job's script starts one after the other.
+
+    Args:
+        store: Holds the folders.
+        start: Which start of the job this is.
+        outcomes: How each of them ended.
+        name: The id that the job gives them all.
+    """
+    found = []
+    for number, outcome in enumerate(outcomes):
+        claimant = dataclasses.replace(rank(0, pid=100 + number), job_start=start)
+        identity = settle_identity(store, None, name, f"{start}/{number}", claimant)
+        record = {"attempt": {"heartbeat_time": NOON_S, "outcome": outcome}}
+        identity.folder.write_record(identity.attempt, 0, json.dumps(record).encode())
+        found.append(f"{identity.run_id}/{identity.attempt}")
+    return found
+
+
+def test_trainings_of_one_job_are_runs_and_a_retry_is_an_attempt(store: Store) -> None:
+    """What is completed is not gone on with; what failed is tried again."""
+    told = train(store, "0", "completed", "failed", "failed", "completed", "stopped_early", "lost")
+    assert told == [
+        "run-77/1",
+        "run-77-2/1",
+        "run-77-2/2",
+        "run-77-2/3",
+        "run-77-3/1",
+        "run-77-4/1",
+    ]
+
+
+def test_a_job_that_is_started_again_makes_its_trainings_again_in_order(store: Store) -> None:
+    """The second training was preempted: each goes on with its own run, not with the other's."""
+    assert train(store, "0", "completed", "preempted") == ["run-77/1", "run-77-2/1"]
+    assert train(store, "1", "completed", "completed") == ["run-77/2", "run-77-2/2"]
+
+
+def test_a_late_rank_joins_a_training_that_is_completed_already(store: Store) -> None:
+    """Rank 0 was done before rank 1 had settled: both are one launch."""
+    assert train(store, "0", "completed") == ["run-77/1"]
+    late = dataclasses.replace(rank(1), job_start="0")
+    found = settle_identity(store, None, "run-77", "0/0", late)
+    assert (found.run_id, found.attempt) == ("run-77", 1)
+
+
+def test_an_id_that_was_given_is_one_run_for_ever(store: Store) -> None:
+    """Only the job's own id may stand for several trainings."""
+    for attempt in (1, 2):
+        found = settle_identity(store, None, "mine", f"key {attempt}", rank(0))
+        record = {"attempt": {"heartbeat_time": NOON_S, "outcome": "completed"}}
+        found.folder.write_record(found.attempt, 0, json.dumps(record).encode())
+        assert (found.run_id, found.attempt) == ("mine", attempt)

@@ -6,6 +6,8 @@ import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from costlens.core.job_records import JobPart
+
 __all__ = ["Placement", "read_int", "read_master"]
 
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -16,8 +18,8 @@ class Placement:
     """Where a process stands in its job.
 
     Args:
-        launcher: Who started it: torchrun, lightning, process_group (only torch.distributed tells)
-            or none.
+        launcher: Who started it: torchrun, ray, lightning, slurm, process_group (only
+            torch.distributed tells) or none.
         launch_key: Text that every rank of one launch shares and no other launch has; None when the
             launcher gives none.
         rank: Rank in the job, from 0.
@@ -25,7 +27,9 @@ class Placement:
         node_rank: The node's number, from 0.
         world_size: Ranks of the job.
         local_world_size: Ranks on this node.
-        job_id: The scheduler's job id.
+        job_id: What the scheduler's job contributes to the identity of the run: the same for all
+            ranks and over restarts of the job; None where no scheduler tells one.
+        job: The scheduler's job, as far as its variables tell it.
     """
 
     launcher: str = "none"
@@ -36,6 +40,7 @@ class Placement:
     world_size: int = 1
     local_world_size: int = 1
     job_id: str | None = None
+    job: JobPart | None = None
 
 
 def read_int(environ: Mapping[str, str], name: str, default: int = 0) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 
 from costlens.observe.device import Device
 from costlens.observe.placement import detect_placement
+from costlens.observe.placement.job import identify
 from costlens.observe.placement.place import Placement
 from costlens.observe.trainer.given import Optimizer, Trainer
 
@@ -79,7 +80,11 @@ def place_trainer(trainer: Trainer) -> Placement:
     """Return where this process stands in its job, as the launcher and the Trainer tell it."""
     placement = detect_placement()
     world_size = int(trainer.world_size)
-    launch_key = placement.launch_key
+    launch_key, job_id = placement.launch_key, identify(placement.job, world_size)
+    if world_size == 1 < placement.world_size:
+        # Each task of the launch trains alone: a run of its own, the same after a restart.
+        launch_key = None
+        job_id = None if job_id is None else f"{job_id}-{placement.rank}"
     if launch_key is None and world_size > 1:
         # A cluster that no detector knows: the address is all that its ranks share for certain.
         cluster = trainer.strategy.cluster_environment
@@ -93,6 +98,7 @@ def place_trainer(trainer: Trainer) -> Placement:
         node_rank=int(trainer.node_rank),
         world_size=world_size,
         local_world_size=max(1, world_size // max(1, int(trainer.num_nodes))),
+        job_id=job_id,
     )
 
 

@@ -1,0 +1,77 @@
+"""The part of a record that says in which job of a scheduler a rank runs, and since when.
+
+``observe/placement/`` detects it, ``observe/allocation.py`` adds the times that only the scheduler
+knows, ``account/queue.py`` makes waiting times of it. Unix seconds are the scheduler's clock, which
+need not agree with this host's.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from costlens.core.part import Part
+
+__all__ = ["MAX_TEXT", "JobPart"]
+
+MAX_TEXT = 200
+"""Most characters of a name that a scheduler gives; what is longer is cut where it is read."""
+
+Text = Annotated[str, Field(max_length=MAX_TEXT)]
+UnixTime = Annotated[float, Field(ge=0, lt=253_402_300_800, allow_inf_nan=False)]  # to year 9999
+
+
+class JobPart(Part):
+    """Which job of which scheduler this is; absent fields were not told."""
+
+    scheduler: Text = Field(description="slurm, kubernetes, ray, or other where only times are.")
+    job_id: Text | None = Field(None, description="The scheduler's id: what its own tools take.")
+    job_uid: Text | None = Field(
+        None, description="What tells two jobs of one name apart, where names can come again."
+    )
+    name: Text | None = None
+    task: Text | None = Field(
+        None, description="Task of a Slurm array, or completion index of an indexed Job."
+    )
+    step: Text | None = Field(None, description="Step of a Slurm job, as srun counts them.")
+    queue: Text | None = Field(None, description="Slurm partition, or Kueue's local queue.")
+    restart_count: int | None = Field(
+        None, ge=0, description="How often the scheduler started the job again."
+    )
+    submit_time: UnixTime | None = Field(
+        None, description="When the job was submitted, or queued again."
+    )
+    eligible_time: UnixTime | None = Field(
+        None, description="When nothing but resources and priority held it back any more."
+    )
+    start_time: UnixTime | None = Field(None, description="When the allocation began.")
+    times_from: Text | None = Field(
+        None, description="Who told these times: environment, settings or scontrol."
+    )
+    times_unknown: Text | None = Field(None, description="Why times are missing.")
+    clock_skew_s: float | None = Field(
+        None,
+        ge=0,
+        lt=1e12,
+        allow_inf_nan=False,
+        description="Seconds by which times of the scheduler and of this host contradict.",
+    )
+    is_allocation_owner: bool | None = Field(
+        None,
+        description="Whether this launch was the first in its allocation, and so carries its wait "
+        "and its start; absent while that is not settled.",
+    )
+    node: Text | None = Field(None, description="The node, as the scheduler calls it.")
+    pod: Text | None = None
+    pod_uid: Text | None = None
+    namespace: Text | None = None
+    provider: Text | None = Field(None, description="Cloud provider, such as aws or gcp.")
+    region: Text | None = None
+    instance_type: Text | None = Field(None, description="Kind of machine, as the cloud calls it.")
+    capacity_type: Text | None = Field(
+        None, description="on_demand, spot or reserved, where it is told."
+    )
+    num_gpus: int | None = Field(
+        None, ge=0, le=10_000, description="GPUs of this node that the job may use."
+    )
