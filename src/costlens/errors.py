@@ -8,6 +8,7 @@
     ├── StorageError      (OSError)      the run folder or a store refused an operation
     ├── RunNotFoundError  (LookupError)  no run matches what was asked for
     ├── RecordError       (ValueError)   a record on disk cannot be read as one
+    ├── CheckpointError   (ValueError)   a state cannot be saved, or a checkpoint cannot be used
     └── MissingExtraError (ImportError)  an optional package is needed for this call
 
 Watching never raises on the training thread (``core/guard.py``); these come from calls the user
@@ -17,6 +18,7 @@ made.
 from __future__ import annotations
 
 __all__ = [
+    "CheckpointError",
     "ConfigError",
     "CostlensError",
     "MissingExtraError",
@@ -49,6 +51,10 @@ class RunNotFoundError(CostlensError, LookupError):
 
 class RecordError(CostlensError, ValueError):
     """A file in a run folder is not a readable record."""
+
+
+class CheckpointError(CostlensError, ValueError):
+    """A state cannot be saved as it is, or a checkpoint is not whole and cannot be used."""
 
 
 class MissingExtraError(CostlensError, ImportError):
