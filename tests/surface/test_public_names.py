@@ -13,6 +13,7 @@ import costlens
 PUBLIC = {
     "costlens": ["Config", "Run", "__version__", "start"],
     "costlens.errors": [
+        "CheckpointError",
         "ConfigError",
         "CostlensError",
         "MissingExtraError",
@@ -63,6 +64,7 @@ def test_every_error_of_ours_is_a_costlens_error_and_a_builtin_kind() -> None:
     """A caller may catch CostlensError or what Python would raise in its place."""
     errors = importlib.import_module("costlens.errors")
     kinds = {
+        "CheckpointError": ValueError,
         "ConfigError": ValueError,
         "MissingExtraError": ImportError,
         "RecordError": ValueError,
