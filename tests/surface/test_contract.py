@@ -52,6 +52,9 @@ OPTIONS = {
         *("run", "--endpoint", "--dir", "--protocol", "--signal", "--backend", "--rate"),
         "--dry-run",
     },
+    "export": {
+        *("run", "--dir", "--since", "--format", "--output", "-o", "--account", "--provider"),
+    },
     "config": {"--dir", "--json"},
     "demo": {"--plain", "--seed", "--price", "--max-steps", "--json"},
 }

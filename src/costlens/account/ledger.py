@@ -37,7 +37,7 @@ from costlens.core.records import (
 from costlens.core.run_record import AttemptSummary, CheckpointPart, RankSummary, RunRecord
 from costlens.errors import RecordError
 
-__all__ = ["merge", "merge_readable", "parse_records"]
+__all__ = ["merge", "merge_readable", "parse_records", "settle"]
 
 # What working with values that a record may hold could raise.
 _UNFORESEEN = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
@@ -152,9 +152,8 @@ def merge(
     """
     if not records:
         raise RecordError(_NO_RECORD)
-    chosen, notes = _choose(records)
-    groups = group_attempts(close_lost(chosen, now, ends))
-    everyone = [record for group in groups.values() for record in group]
+    everyone, notes = settle(records, now, ends)
+    groups = group_attempts(everyone)
     attempts = [summarize_attempt(group) for group in groups.values()]
     newest = groups[max(groups)]
     lost_steps = count_lost_steps(attempts, steps_made(everyone))
@@ -178,6 +177,21 @@ def merge(
         telemetry=_merge_telemetry(everyone),
         problems=sorted({*problems, *notes}),
     )
+
+
+def settle(
+    records: Sequence[RankRecord], now: float, ends: Ends | None = None
+) -> tuple[list[RankRecord], list[str]]:
+    """Return one record per attempt and rank in their order, silent deaths closed, and notes.
+
+    Args:
+        records: Records of one run in any order.
+        now: Unix time of the reader, against which a silent rank counts as lost.
+        ends: What a witness says of processes that are gone.
+    """
+    chosen, notes = _choose(records)
+    groups = group_attempts(close_lost(chosen, now, ends))
+    return [record for group in groups.values() for record in group], notes
 
 
 def _choose(records: Sequence[RankRecord]) -> tuple[list[RankRecord], list[str]]:

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 
-from costlens.account.ledger import merge_readable, parse_records
+from costlens.account.ledger import merge_readable, parse_records, settle
 from costlens.core.clock import NS_PER_S, Clock
 from costlens.core.log import Logger, log
 from costlens.core.phases import NAMES
@@ -21,7 +21,7 @@ from costlens.core.snapshot import Snapshot
 from costlens.errors import StorageError
 from costlens.storage.run_folder import MAX_RECORD_BYTES, RunFolder
 
-__all__ = ["RecordExporter", "Witness", "make_window_part", "read_run"]
+__all__ = ["RecordExporter", "Witness", "make_window_part", "read_ranks", "read_run"]
 
 Witness = Callable[[RankRecord], LastWordsPart | None]
 """Says what is known of a process that is gone; None if it may live."""
@@ -191,13 +191,38 @@ def read_run(folder: RunFolder, now: float, witness: Witness | None = None) -> R
         StorageError: If the folder cannot be listed.
         RecordError: If no record in it can be read.
     """
+    records, problems, ends = _read_ends(folder, witness)
+    silent = _find_silent(folder, {record.attempt.number for record in records.values()})
+    return merge_readable(records, [*problems, *silent], now=now, ends=ends)
+
+
+def read_ranks(
+    folder: RunFolder, now: float, witness: Witness | None = None
+) -> tuple[list[RankRecord], list[str]]:
+    """Return the records of a run's ranks as the ledger takes them, and what could not be read.
+
+    Args:
+        folder: The run's folder.
+        now: Unix time of the reader, against which a silent rank counts as lost.
+        witness: As for :func:`read_run`.
+
+    Raises:
+        StorageError: If the folder cannot be listed.
+    """
+    records, problems, ends = _read_ends(folder, witness)
+    settled, notes = settle([*records.values()], now, ends)
+    return settled, [*problems, *notes]
+
+
+def _read_ends(
+    folder: RunFolder, witness: Witness | None
+) -> tuple[dict[str, RankRecord], list[str], dict[tuple[int, int], LastWordsPart]]:
     records, problems = _read_records(folder)
     ends = {} if witness is None else _ask(witness, records.values())
     if ends:
         # They may have said their last words between the reading and the asking.
         records, problems = _read_records(folder)
-    silent = _find_silent(folder, {record.attempt.number for record in records.values()})
-    return merge_readable(records, [*problems, *silent], now=now, ends=ends)
+    return records, problems, ends
 
 
 def _find_silent(folder: RunFolder, seen: Collection[int]) -> list[str]:

@@ -1,0 +1,104 @@
+"""``costlens export``: what runs cost, as rows that billing tools read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from costlens.cli.options import Directory, Since, load_config, parse_since, track
+from costlens.errors import ConfigError, CostlensError
+
+if TYPE_CHECKING:
+    from costlens.account.focus import Account, Cell
+    from costlens.storage.store import Store
+
+__all__ = ["export"]
+
+Rows = Iterator[dict[str, "Cell"]]
+
+
+def export(  # noqa: PLR0913 - one parameter an option
+    run: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="RUN",
+            help="A run's id, the beginning of one, a part of one, or latest; none is all runs.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    directory: Directory = None,
+    since: Since = None,
+    format_name: Annotated[
+        Literal["focus"],
+        typer.Option("--format", help="FOCUS 1.2, the FinOps Open Cost and Usage Specification."),
+    ] = "focus",
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Where to write; a name that ends in .parquet means Parquet. "
+            "Default: CSV on standard output.",
+        ),
+    ] = None,
+    account: Annotated[
+        str, typer.Option(metavar="ID", help="What stands as the billing account.")
+    ] = "costlens",
+    provider: Annotated[
+        str, typer.Option(metavar="NAME", help="Whose machines they are, as the provider.")
+    ] = "unknown",
+) -> None:
+    """Write a row for every attempt, rank and hour that was paid for; rows add up to the ledger."""
+    from costlens.account.focus import Account
+    from costlens.cli.export_files import write_csv, write_parquet
+    from costlens.storage.store import Store
+
+    if format_name != "focus":
+        raise ConfigError(f"--format cannot be {format_name!r}; focus is allowed")
+    now = time.time()
+    since_s = parse_since(since, now)
+    store = Store(load_config(dir=directory).run_dir)
+    rows = _read_rows(store, _choose(store, run), Account(account, provider), now, since_s)
+    if output is not None and output.endswith(".parquet"):
+        write_parquet(rows, output)
+    else:
+        write_csv(rows, output)
+
+
+def _choose(store: Store, run: str | None) -> list[str]:
+    from costlens.storage.runs import find_run, list_runs
+
+    return list_runs(store) if run is None else [find_run(store, run)]
+
+
+def _read_rows(
+    store: Store, run_ids: list[str], account: Account, now: float, since_s: float | None
+) -> Rows:
+    from costlens.account.cost import charge_rank
+    from costlens.account.focus import make_rows
+    from costlens.export.figures import show_text
+    from costlens.export.record import read_ranks
+    from costlens.observe.last_words import witness_end
+    from costlens.storage.run_folder import RunFolder
+    from costlens.storage.runs import is_alive_since
+
+    for run_id in track(run_ids, "reading runs"):
+        folder = RunFolder(store, run_id)
+        if since_s is not None and not is_alive_since(folder, since_s):
+            continue
+        try:
+            records, problems = read_ranks(folder, now, witness_end)
+        except CostlensError as error:
+            records, problems = [], [str(error)]
+        charges = [charge_rank(record) for record in records]
+        num_unpriced = charges.count(None)
+        if num_unpriced:
+            problems.append(f"{num_unpriced} of {len(records)} rank records have no price")
+        for problem in problems:
+            typer.echo(show_text(f"costlens: {run_id}: {problem}; left out"), err=True)
+        yield from make_rows((c for c in charges if c is not None), account, since_s)
