@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 import costlens
-from costlens.account.prices import resolve_price
 from costlens.config import Config
 from costlens.core import lifetime
 from costlens.core.clock import NS_PER_S, Clock, anchor_now
@@ -102,8 +101,6 @@ def build_parts(
         turn=turn,
         job=placement.job,
     )
-    price = resolve_price(config, rank, config.source_of)
-    state.price, state.price_unknown = (None, price) if isinstance(price, str) else (price, None)
     parts = Parts(
         timeline=timeline,
         recorder=Recorder(timeline),

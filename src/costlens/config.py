@@ -42,11 +42,18 @@ _MAX_SHOWN = 80
 # Not what Decimal takes: it knows 1_000, NaN and the digits of every script.
 _DECIMAL = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?\s*", re.ASCII)
 _MAX_SHOWN_PRICE = 20
+_DECIMALS = ("gpu_hour_price", "node_hour_price", "price_discount", "energy_kwh_price")
 
 HourPrice = Annotated[
     Decimal, Field(ge=0, lt=1_000_000_000, decimal_places=12, allow_inf_nan=False)
 ]
 """Money per hour; the bounds keep every sum exact."""
+
+Ratio = Annotated[Decimal, Field(ge=0, le=1, decimal_places=12, allow_inf_nan=False)]
+"""A share of 0 to 1 that money is multiplied with."""
+
+CapacityType = Literal["on_demand", "spot", "reserved"]
+"""How capacity was bought: prices differ by it."""
 
 Label = Annotated[str, Field(min_length=1, max_length=200)] | None
 
@@ -114,6 +121,26 @@ class Config(BaseSettings):
     dataset_version: Label = Field(
         None, description="Version of the training data that the run's money is allocated to."
     )
+    price_discount: Ratio | None = Field(
+        None, description="Share that comes off every price of a GPU or node, such as 0.15."
+    )
+    energy_kwh_price: HourPrice | None = Field(
+        None,
+        description="Money per kilowatt-hour of the GPUs; a cost of its own, in no other price.",
+    )
+    price_book: str | None = Field(
+        None,
+        min_length=1,
+        description="Where prices are looked up when no variable says them: a path or any fsspec "
+        "URL of a price book (TOML, or a SkyPilot catalog), or `bundled` for the dated list prices "
+        "that come with costlens.",
+    )
+    capacity_type: CapacityType | None = Field(
+        None, description="How the capacity was bought. Unset: on_demand, where nothing tells."
+    )
+    cloud_provider: Label = Field(None, description="Whose prices of the price book apply.")
+    region: Label = Field(None, description="Region or zone whose prices apply.")
+    instance_type: Label = Field(None, description="Machine type whose prices apply.")
     currency: str = Field("USD", pattern=r"^[A-Z]{3}$", description="ISO 4217 code of the prices.")
     quality: Annotated[tuple[str, ...], NoDecode] = Field(
         ("val*", "train_loss", "loss"),
@@ -186,14 +213,14 @@ class Config(BaseSettings):
             return False
         raise ValueError("allowed are 1, true, yes, on and 0, false, no, off")
 
-    @field_validator("gpu_hour_price", "node_hour_price", mode="before")
+    @field_validator(*_DECIMALS, mode="before")
     @classmethod
     def _parse_price(cls, value: object) -> object:
         if isinstance(value, str) and not _DECIMAL.fullmatch(value):
             raise ValueError("a plain decimal number such as 2.50 is needed")
         return value
 
-    @field_validator("gpu_hour_price", "node_hour_price")
+    @field_validator(*_DECIMALS)
     @classmethod
     def _drop_sign(cls, value: Decimal | None) -> Decimal | None:
         return None if value is None else value.copy_abs()  # of -0
@@ -311,7 +338,7 @@ def _explain(
             source = variable
             value = next((v for k, v in environ.items() if k.upper() == variable), None)
         message = problem["msg"].removeprefix("Value error, ")
-        limit = _MAX_SHOWN_PRICE if name.endswith("_price") else _MAX_SHOWN
+        limit = _MAX_SHOWN_PRICE if name in _DECIMALS else _MAX_SHOWN
         described = Config.model_fields[name].description
         lines.append(
             f"{name} cannot be {_show(value, limit)} (from {source}): {message}. "

@@ -5,15 +5,16 @@ from __future__ import annotations
 from costlens.config import Config
 from costlens.core.probe import Probe
 from costlens.core.snapshot_builder import AttemptState
+from costlens.observe.pricing import PriceProbe
 
 __all__ = ["make_probes"]
 
 
-def make_probes(config: Config, state: AttemptState) -> list[Probe]:  # noqa: ARG001 - for the probes to come
+def make_probes(config: Config, state: AttemptState) -> list[Probe]:
     """Return the probes that the settings ask for, unopened; calling thread, imports nothing heavy.
 
     Args:
         config: The settings of the run.
         state: The attempt; its rank says which devices and whose host are read.
     """
-    return []
+    return [PriceProbe(config, state)]

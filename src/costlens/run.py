@@ -14,7 +14,6 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from costlens.account.prices import resolve_price
 from costlens.assembly import Session
 from costlens.attempt import Drives, Parts, build_parts
 from costlens.config import Config, resolve_config
@@ -362,11 +361,7 @@ class Run:
         parts.totals.has_device = True
         if parts.state.rank.num_gpus == 0:
             rank = parts.state.rank.model_copy(update={"device": "cuda", "num_gpus": num_gpus})
-            price = resolve_price(self.config, rank, self.config.source_of)
             parts.state.rank = rank
-            parts.state.price, parts.state.price_unknown = (
-                (None, price) if isinstance(price, str) else (price, None)
-            )
 
 
 def start(

@@ -41,6 +41,8 @@ SETTINGS = {
     *("enabled", "autoattach", "name", "run_id", "dir", "checkpoint_url", "gpu_hour_price"),
     *("node_hour_price", "currency", "quality", "summary", "log_level", "log_format", "window_s"),
     "preemption_signals",
+    *("price_discount", "energy_kwh_price", "price_book", "capacity_type", "cloud_provider"),
+    *("region", "instance_type"),
     *("project", "team", "experiment", "experiment_version", "model", "dataset_version"),
     *("trace_period_s", "iteration_span_every", "otlp_file", "otlp_file_max_mb", "flush_timeout_s"),
 }
@@ -56,6 +58,10 @@ OPTIONS = {
         *("run", "--dir", "--since", "--format", "--output", "-o", "--account", "--provider"),
     },
     "config": {"--dir", "--json"},
+    "prices": {
+        *("--accelerator", "--book", "--provider", "--region", "--instance-type", "--spot"),
+        "--json",
+    },
     "demo": {"--plain", "--seed", "--price", "--max-steps", "--json"},
 }
 

@@ -14,8 +14,8 @@ from decimal import Context, Decimal, InvalidOperation, localcontext
 from typing import Any, Literal
 
 from costlens.account.counts import sum_count
-from costlens.core.phases import NAMES
-from costlens.core.records import PricePart, RankRecord
+from costlens.core.phases import NAMES, Phase
+from costlens.core.records import PricePart, RankPart, RankRecord
 from costlens.core.run_record import CostPart
 
 __all__ = ["Charge", "charge_rank", "cost_per_effective_unit", "format_money", "price_run"]
@@ -23,6 +23,7 @@ __all__ = ["Charge", "charge_rank", "cost_per_effective_unit", "format_money", "
 NS_PER_HOUR = 3_600_000_000_000
 MIN_UTILIZATION = Decimal("0.01")
 
+_IDLE_DEVICE = Phase.IDLE_DEVICE.name.lower()
 _NO_PRICE = "no price in the record"
 _GRAIN = Decimal("1e-9")
 _RATIO_GRAIN = Decimal("1e-12")
@@ -40,14 +41,22 @@ class Charge:
     Args:
         record: The record it was made from.
         currency: ISO 4217 code.
-        rate_per_hour: Money per hour of this rank.
-        by_phase: Money per phase that took time, multiples of the total's last digit.
+        own_rate_per_hour: Money per hour of what the rank drives.
+        idle_rate_per_hour: Money per hour of the node's devices that no rank drives, where this
+            rank books them.
+        by_phase: Money per phase, multiples of the total's last digit.
     """
 
     record: RankRecord
     currency: str
-    rate_per_hour: Decimal
+    own_rate_per_hour: Decimal
+    idle_rate_per_hour: Decimal
     by_phase: dict[str, Decimal]
+
+    @property
+    def rate_per_hour(self) -> Decimal:
+        """Return the money per hour of all that is booked on this rank."""
+        return _add((self.own_rate_per_hour, self.idle_rate_per_hour))
 
     @property
     def total(self) -> Decimal:
@@ -82,22 +91,28 @@ def charge_rank(record: RankRecord) -> Charge | None:
     """Return what the record's time costs, or None when it carries no usable price.
 
     The total is the exact product rounded to 1e-9, or to three digits where it is tiny; phases get
-    differences of rounded running sums, so that they add up to it.
+    differences of rounded running sums, so that they add up to it. Devices that no rank drives cost
+    what a driven one does for as long as the rank that books them; they are ``idle_device``.
     """
-    rate = None if record.price is None else _rate_per_hour(record.price)
-    if record.price is None or rate is None:
+    rates = None if record.price is None else _rates_per_hour(record.price, record.rank)
+    if record.price is None or rates is None:
         return None
+    own_rate, idle_rate = rates
     by_phase: dict[str, Decimal] = {}
     spent = {name: ns for name, ns in record.time_ns.items() if ns > 0}
     with localcontext(_EXACT):
-        grain = _grain(rate * sum(spent.values()) / NS_PER_HOUR, _GRAIN)
+        idle = idle_rate * record.total_ns / NS_PER_HOUR
+        grain = _grain(own_rate * sum(spent.values()) / NS_PER_HOUR + idle, _GRAIN)
         elapsed_ns, charged = 0, Decimal(0)
         for name in sorted(spent, key=_phase_order):
             elapsed_ns += spent[name]
-            owed = (rate * elapsed_ns / NS_PER_HOUR).quantize(grain)
+            owed = (own_rate * elapsed_ns / NS_PER_HOUR).quantize(grain)
             by_phase[name] = owed - charged
             charged = owed
-    return Charge(record, record.price.currency, rate, by_phase)
+        if idle > 0:
+            owed = (own_rate * elapsed_ns / NS_PER_HOUR + idle).quantize(grain)
+            by_phase[_IDLE_DEVICE] = by_phase.get(_IDLE_DEVICE, Decimal(0)) + owed - charged
+    return Charge(record, record.price.currency, own_rate, idle_rate, by_phase)
 
 
 def price_run(
@@ -122,7 +137,7 @@ def price_run(
     part = CostPart(
         unknown=_explain_unknown(unpriced, len(records)),
         is_partial=bool(charges) and (bool(unpriced) or not is_complete),
-        sources=sorted({c.record.price.source for c in charges if c.record.price is not None}),
+        sources=sorted({_tell_source(c.record.price) for c in charges if c.record.price}),
     )
     if not charges:
         return part
@@ -130,6 +145,14 @@ def price_run(
         return part.model_copy(update=_mixed_totals(charges, part.unknown))
     totals = _totals(charges) | _ratios(charges, lost_steps)
     return part.model_copy(update={**totals, "rate_per_hour": _newest_rate(records, charges)})
+
+
+def _tell_source(price: PricePart) -> str:
+    since = f"since {price.since}" if price.since else None
+    less = f"less {price.discount} of it" if price.discount else None
+    return ", ".join(
+        part for part in (price.source, price.entry, since, price.entry_source, less) if part
+    )
 
 
 def _totals(charges: Sequence[Charge]) -> dict[str, object]:
@@ -152,13 +175,18 @@ def _mixed_totals(charges: Sequence[Charge], unknown: str | None) -> dict[str, o
     }
 
 
-def _rate_per_hour(price: PricePart) -> Decimal | None:
+def _rates_per_hour(price: PricePart, rank: RankPart) -> tuple[Decimal, Decimal] | None:
+    """Return the money per hour of what a rank drives and of what no rank of its node does."""
     try:
         with localcontext(_EXACT):
-            rate = Decimal(price.amount) * Decimal(price.share)
+            amount = Decimal(price.amount) * (1 - Decimal(price.discount or 0))
+            # A node's price pays for all of its devices already.
+            books_idle = price.unit == "gpu" and rank.local_rank == 0
+            idle = amount * (rank.unowned_gpus or 0) if books_idle else Decimal(0)
+            own = amount * Decimal(price.share)
     except InvalidOperation:
         return None
-    return rate if rate.is_finite() else None
+    return (own, idle) if own.is_finite() and idle.is_finite() else None
 
 
 def _grain(amount: Decimal, usual: Decimal) -> Decimal:

@@ -15,6 +15,7 @@ import typer
 from costlens.cli.config import config
 from costlens.cli.demo_command import demo
 from costlens.cli.export import export
+from costlens.cli.prices import prices
 from costlens.cli.replay import replay
 from costlens.cli.report import report
 from costlens.cli.runs import runs
@@ -34,7 +35,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (report, runs, tune, export, replay, config, demo):
+for command in (report, runs, tune, export, replay, config, prices, demo):
     app.command()(command)
 
 

@@ -54,6 +54,7 @@ def _rows(settings: Config, arguments: set[str]) -> list[dict[str, Any]]:
 
 
 def _shown(settings: Config, name: str) -> str | float | bool | None:
+    from costlens.storage.location import redact
     from costlens.storage.store import Store
 
     value = settings.run_dir if name == "dir" else getattr(settings, name)
@@ -61,6 +62,8 @@ def _shown(settings: Config, name: str) -> str | float | bool | None:
         return None
     if name in {"dir", "checkpoint_url"}:
         return Store(value).shown_url  # without user, password and query
+    if name == "price_book":
+        return redact(value)
     if isinstance(value, tuple):
         return ",".join(value)
     return value if isinstance(value, bool | int | float) else str(value)

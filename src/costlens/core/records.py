@@ -23,6 +23,7 @@ __all__ = [
     "Count",
     "Detail",
     "DetailPart",
+    "EnergyPricePart",
     "ExportHealth",
     "IterationTimePart",
     "LastWordsPart",
@@ -50,6 +51,7 @@ UnixTime = Annotated[float, Field(ge=0, lt=253_402_300_800, allow_inf_nan=False)
 Seconds = Annotated[float, Field(ge=0, lt=1e12, allow_inf_nan=False)]
 Pid = Annotated[int, Field(ge=1, lt=2**31)]
 
+AMOUNT_PATTERN = r"^[0-9]{1,12}(\.[0-9]{1,12})?$"
 SHARE_PATTERN = r"^[0-9]{1,9}(\.[0-9]{1,40})?$"
 Label = Annotated[str, Field(max_length=200)]
 
@@ -275,7 +277,7 @@ class PricePart(Part):
     """The price an attempt is charged at, frozen at its start."""
 
     amount: str = Field(
-        pattern=r"^[0-9]{1,12}(\.[0-9]{1,12})?$",
+        pattern=AMOUNT_PATTERN,
         description="Money per hour and unit, as a decimal string.",
     )
     unit: Literal["gpu", "node"]
@@ -285,6 +287,28 @@ class PricePart(Part):
     )
     currency: str
     source: str = Field(description="Where the price came from, such as COSTLENS_GPU_HOUR_PRICE.")
+    discount: str | None = Field(
+        None,
+        pattern=r"^(0(\.[0-9]{1,12})?|1(\.0{1,12})?)$",
+        description="Share (0 to 1) that comes off the amount, as a decimal string.",
+    )
+    entry: Label | None = Field(None, description="What the price book has the price of.")
+    entry_source: Label | None = Field(None, description="Where the price book has it from.")
+    since: str | None = Field(
+        None,
+        pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$",
+        description="The first day it holds; absent where nobody dates it.",
+    )
+
+
+class EnergyPricePart(Part):
+    """The price of electricity that an attempt is charged at, frozen at its start."""
+
+    amount_per_kwh: str = Field(
+        pattern=AMOUNT_PATTERN, description="Money per kilowatt-hour, as a decimal string."
+    )
+    currency: str
+    source: str
 
 
 class QualityPart(Part):
@@ -437,6 +461,7 @@ class RankRecord(Part):
     rates: RatesPart = RatesPart()
     price: PricePart | None = None
     price_unknown: str | None = Field(None, description="Why there is no price.")
+    energy_price: EnergyPricePart | None = None
     quality: dict[str, QualityPart] = Field(default_factory=dict)
     telemetry: TelemetryPart = TelemetryPart()
     open_phase: str | None = Field(

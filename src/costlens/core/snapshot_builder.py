@@ -24,7 +24,6 @@ from costlens.core.records import (
     LastWordsPart,
     OomPart,
     Outcome,
-    PricePart,
     ProgressPart,
     QualityPart,
     RankPart,
@@ -60,6 +59,8 @@ class AttemptState:
     Times are monotonic nanoseconds; ``log`` is the log of the run. ``lead_ns`` is what is paid for
     before the timeline begins, from the start of the allocation; None where that is not known.
     ``turn`` counts the runs of this name that the process has opened before.
+    ``rank_facts`` holds fields of ``rank`` that probes find out: only the pipeline thread writes
+    it, and only the training thread ``rank``.
     """
 
     run: RunPart
@@ -89,13 +90,16 @@ class AttemptState:
     end_reason: str | None = None
     total_steps: int | None = None
     stage: str | None = None
-    price: PricePart | None = None
-    price_unknown: str | None = None
+    rank_facts: dict[str, Any] = field(default_factory=dict)
     stall: StallPart | None = None
     oom: OomPart | None = None
     detail: DetailPart = field(default_factory=lambda: DetailPart(name=Detail.NORMAL))
     last_words: LastWordsPart | None = None
     log: Logger = log
+
+    def describe_rank(self) -> RankPart:
+        """Return the rank with what the probes have found out about it."""
+        return self.rank.model_copy(update=self.rank_facts) if self.rank_facts else self.rank
 
     def reopen(self) -> None:
         """Forget how the attempt ended: it goes on."""
@@ -219,7 +223,7 @@ class SnapshotBuilder:
         return RankRecord(
             run=state.run,
             attempt=self._attempt(end_ns),
-            rank=state.rank,
+            rank=state.describe_rank(),
             progress=ProgressPart(**counts, total_steps=state.total_steps),
             time_ns=dict(zip(NAMES, self._lead(totals.book(host_ns)), strict=True)),
             host_ns=dict(zip(NAMES, self._lead(host_ns), strict=True))
@@ -229,8 +233,6 @@ class SnapshotBuilder:
             startup=self._startup(),
             iteration_time=self._iteration_time(),
             rates=self._rates(*totals.count_trained()),
-            price=state.price,
-            price_unknown=state.price_unknown,
             quality={name: self._quality_part(seen) for name, seen in quality.attempt.items()},
             telemetry=self._telemetry(),
             open_phase=None if open_at is None else NAMES[open_at.phase],

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from costlens.core.guard import faults
+from costlens.core.phases import NAMES
 from costlens.core.snapshot import Snapshot
 from costlens.core.window import Histogram
 from costlens.export import readings
@@ -180,7 +181,7 @@ METRICS: tuple[Metric, ...] = (
         "{currency}",
         "Money this rank's time has cost in this attempt; currencies must not be added.",
         readings.cost_by_phase,
-        {**_PHASES, **_CURRENCY},
+        {"costlens.phase": NAMES, **_CURRENCY},
     ),
     Metric(
         "costlens.cost.rate",

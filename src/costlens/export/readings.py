@@ -38,7 +38,9 @@ Read = Callable[[Snapshot], Iterable[Point]]
 
 # Attribute values: closed lists, so that the number of series is known beforehand.
 
-OWN_PHASES = tuple(name for name in NAMES if name != Phase.IDLE_DEVICE.name.lower())
+_IDLE_DEVICE = Phase.IDLE_DEVICE.name.lower()
+
+OWN_PHASES = tuple(name for name in NAMES if name != _IDLE_DEVICE)
 """Phases of a rank; ``idle_device`` belongs to the ledger, and 0 would claim to know it."""
 
 STATES = (
@@ -193,13 +195,14 @@ def cost_by_phase(snapshot: Snapshot) -> Iterable[Point]:
         return []
     # Not the charge's own amounts: they are rounded to add up, so that one of them may go back by
     # 1e-9, and a counter that goes back is a restart to whoever reads it.
-    rate_per_ns = float(charge.rate_per_hour) / NS_PER_HOUR
+    rate_per_ns = float(charge.own_rate_per_hour) / NS_PER_HOUR
+    money = {name: snapshot.settled_ns[Phase[name.upper()]] * rate_per_ns for name in OWN_PHASES}
+    if snapshot.record.rank.unowned_gpus is not None:
+        idle_rate_per_ns = float(charge.idle_rate_per_hour) / NS_PER_HOUR
+        money[_IDLE_DEVICE] = snapshot.record.total_ns * idle_rate_per_ns
     return [
-        (
-            {"costlens.phase": name, "costlens.cost.currency": charge.currency},
-            snapshot.settled_ns[Phase[name.upper()]] * rate_per_ns,
-        )
-        for name in OWN_PHASES
+        ({"costlens.phase": name, "costlens.cost.currency": charge.currency}, amount)
+        for name, amount in money.items()
     ]
 
 

@@ -16,7 +16,7 @@ from costlens.errors import CostlensError, StorageError
 from costlens.storage import Backend
 from costlens.storage.location import Location, parse_location
 
-__all__ = ["Store"]
+__all__ = ["Store", "Translated"]
 
 _Names: TypeAlias = "list[str]"  # inside the class, `list` is the method
 
@@ -97,7 +97,7 @@ class Store:
         Raises:
             StorageError: If it could not be written; what was there before is still whole.
         """
-        with _Translated(self._location, f"write {key!r}"):
+        with Translated(self._location, f"write {key!r}"):
             self._opened().put(_checked(key), data, durable=durable)
 
     def create(self, key: str, data: bytes, *, durable: bool = False) -> bool:
@@ -114,7 +114,7 @@ class Store:
         Raises:
             StorageError: If it could not be written, or the store cannot create exclusively.
         """
-        with _Translated(self._location, f"create {key!r}"):
+        with Translated(self._location, f"create {key!r}"):
             return self._opened().create(_checked(key), data, durable=durable)
 
     def read(self, key: str, max_bytes: int | None = None) -> bytes | None:
@@ -127,7 +127,7 @@ class Store:
         Raises:
             StorageError: If it may exist but cannot be read.
         """
-        with _Translated(self._location, f"read {key!r}"):
+        with Translated(self._location, f"read {key!r}"):
             return self._opened().read(_checked(key), max_bytes)
 
     def read_many(self, keys: _Names) -> dict[str, bytes | StorageError]:
@@ -138,7 +138,7 @@ class Store:
         Raises:
             StorageError: If the store as a whole cannot be reached.
         """
-        with _Translated(self._location, f"read {len(keys)} objects"):
+        with Translated(self._location, f"read {len(keys)} objects"):
             found = self._opened().read_many([_checked(key) for key in keys])
         return {
             key: _storage_error(self._location, f"read {key!r}", data)
@@ -155,7 +155,7 @@ class Store:
         Raises:
             StorageError: If the store cannot be listed.
         """
-        with _Translated(self._location, f"list {prefix!r}"):
+        with Translated(self._location, f"list {prefix!r}"):
             return sorted(self._opened().walk(_checked(prefix) if prefix else ""))
 
     def children(self, prefix: str = "") -> _Names:
@@ -166,7 +166,7 @@ class Store:
         Raises:
             StorageError: If the store cannot be listed.
         """
-        with _Translated(self._location, f"list {prefix!r}"):
+        with Translated(self._location, f"list {prefix!r}"):
             return sorted(self._opened().children(_checked(prefix) if prefix else ""))
 
     def sizes(self, prefix: str = "") -> dict[str, int]:
@@ -177,7 +177,7 @@ class Store:
         Raises:
             StorageError: If the store cannot be listed.
         """
-        with _Translated(self._location, f"list {prefix!r}"):
+        with Translated(self._location, f"list {prefix!r}"):
             found = self._opened().sizes(_checked(prefix) if prefix else "")
         return dict(sorted(found.items()))
 
@@ -187,7 +187,7 @@ class Store:
         Raises:
             StorageError: If it is still there.
         """
-        with _Translated(self._location, f"delete {key!r}"):
+        with Translated(self._location, f"delete {key!r}"):
             self._opened().delete(_checked(key))
 
     def remove_temporaries(self, prefix: str, older_than_s: float = 3600.0) -> int:
@@ -200,7 +200,7 @@ class Store:
         Raises:
             StorageError: If the folder cannot be listed or changed.
         """
-        with _Translated(self._location, f"clean up {prefix!r}"):
+        with Translated(self._location, f"clean up {prefix!r}"):
             return self._opened().remove_temporaries(_checked(prefix), older_than_s)
 
     def _opened(self) -> Backend:
@@ -212,7 +212,7 @@ class Store:
         return opened[1]
 
 
-class _Translated:
+class Translated:
     """Turns what a backend raises into a StorageError.
 
     A plug-in's exceptions are not known here (those of botocore, aiohttp and azure are no

@@ -286,3 +286,82 @@ def test_cost_per_effective_unit_is_bounded() -> None:
     """Half-used hardware costs double; below 1 % the divisor stays 0.01."""
     assert cost_per_effective_unit(Decimal(3), Decimal("0.5")) == 6
     assert cost_per_effective_unit(Decimal(3), Decimal(0)) == 300
+
+
+def _driven(amount: str, *, share: str, unowned: int | None, discount: str | None = None) -> list:
+    record = make_record(time_s={"compute": 36.0}, price=make_price(amount, unit="gpu"))
+    price = record.price.model_copy(update={"share": share, "discount": discount})
+    rank = record.rank.model_copy(update={"unowned_gpus": unowned})
+    return [record.model_copy(update={"price": price, "rank": rank})]
+
+
+def test_four_ranks_of_one_device_each_cost_four_devices_c024() -> None:
+    """C024: 4 local ranks, a device each, 36 s at 2.50 per GPU-hour: 0.10, not 16 or 4 times it."""
+    records = [
+        make_record(
+            rank=rank,
+            world_size=4,
+            time_s={"compute": 36.0},
+            price=make_price("2.50", unit="gpu"),
+        )
+        for rank in range(4)
+    ]
+    assert price_run(records, None).total == "0.10"
+
+
+def test_devices_that_no_rank_drives_are_paid_for() -> None:
+    """Of 8 allocated GPUs one is driven: the other seven cost as much, as idle_device."""
+    cost = price_run(_driven("100", share="1", unowned=7), None)
+    assert cost.by_phase == {"compute": "1.00", "idle_device": "7.00"}
+    assert (cost.total, cost.rate_per_hour) == ("8.00", "800.00")
+    known = price_run(_driven("100", share="1", unowned=0), None)
+    assert known.by_phase == {"compute": "1.00"}
+
+
+def test_a_nodes_price_pays_for_its_idle_devices_already() -> None:
+    """A node is paid as a whole, and another local rank does not book what the first one does."""
+    record = make_record(time_s={"compute": 36.0}, price=make_price("100"))
+    rank = record.rank.model_copy(update={"unowned_gpus": 7})
+    assert price_run([record.model_copy(update={"rank": rank})], None).total == "1.00"
+    (second,) = _driven("100", share="1", unowned=7)
+    rank = second.rank.model_copy(update={"local_rank": 1})
+    assert price_run([second.model_copy(update={"rank": rank})], None).total == "1.00"
+
+
+def test_a_discount_comes_off_driven_and_idle_devices() -> None:
+    """15 % less is 15 % less of everything that has the price."""
+    cost = price_run(_driven("100", share="0.5", unowned=1, discount="0.15"), None)
+    assert cost.by_phase == {"compute": "0.425", "idle_device": "0.85"}
+    free = price_run(_driven("100", share="1", unowned=None, discount="1"), None)
+    assert free.total == "0.00"
+
+
+@given(
+    amount=st.decimals(0, 1000, places=12),
+    shares=st.lists(st.integers(1, 7), min_size=1, max_size=6),
+    discount=st.decimals(0, 1, places=12),
+    unowned=st.integers(0, 16),
+    phases=st.dictionaries(st.sampled_from(NAMES[:15]), st.integers(0, 10**15), min_size=1),
+)
+def test_money_adds_up_over_shares_discounts_and_idle_devices(
+    amount: Decimal, shares: list, discount: Decimal, unowned: int, phases: dict
+) -> None:
+    """To the last digit, and within a rounding of the exact product; nothing is negative."""
+    total_ns = sum(phases.values())
+    base = make_record(time_s={}).model_copy(update={"time_ns": phases, "total_ns": total_ns})
+    records = []
+    for rank, slices in enumerate(shares):
+        price = make_price(f"{amount:f}", unit="gpu").model_copy(
+            update={"share": f"{Decimal(slices) / 7:f}", "discount": f"{discount:f}"}
+        )
+        part = base.rank.model_copy(
+            update={"rank": rank, "local_rank": rank, "unowned_gpus": unowned}
+        )
+        records.append(base.model_copy(update={"price": price, "rank": part}))
+    cost = price_run(records, None)
+    total = Decimal(cost.total or "-1")
+    assert sum(map(Decimal, cost.by_phase.values())) == total
+    assert all(Decimal(money) >= 0 for money in cost.by_phase.values())
+    paid = sum(Decimal(slices) / 7 for slices in shares) + unowned
+    exact = amount * (1 - discount) * paid * total_ns / 3_600_000_000_000
+    assert abs(exact - total) <= len(records) * Decimal("5e-10") + exact * Decimal("1e-20")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from costlens.account.prices import resolve_price
+from costlens.account.prices import count_unowned, resolve_price
 from costlens.config import Config
+from costlens.core.job_records import JobPart
 from costlens.core.records import PricePart, RankPart
 
 
@@ -78,3 +79,32 @@ def test_tiny_price_stays_a_plain_decimal_string() -> None:
     """No exponent reaches a record: readers in other languages parse plain decimals."""
     price = _price(Config(node_hour_price=Decimal("1E-7")), _rank())
     assert price.amount == "0.0000001"
+
+
+def test_shared_and_sliced_devices_cost_their_share() -> None:
+    """What a rank pays for is its share of the devices, where that is known, not their number."""
+    rank = _rank(num_gpus=1).model_copy(update={"gpu_share": "0.5"})
+    assert _price(Config(gpu_hour_price=Decimal(2)), rank).share == "0.5"
+
+
+def test_a_discount_stands_beside_the_price() -> None:
+    """The list price stays readable; what comes off is told apart."""
+    price = _price(Config(gpu_hour_price=Decimal(2), price_discount="0.15"), _rank(num_gpus=1))
+    assert (price.amount, price.discount) == ("2", "0.15")
+
+
+def test_devices_that_no_rank_drives_are_counted_once_a_node() -> None:
+    """Local rank 0 books what is allocated beyond what the node's ranks drive; others do not."""
+    job = JobPart(scheduler="slurm", num_gpus=8)
+    rank = _rank(num_gpus=1, local_world_size=4)
+    assert count_unowned(rank, job) == 4
+    assert count_unowned(rank.model_copy(update={"local_rank": 1}), job) is None
+    assert count_unowned(rank.model_copy(update={"gpu_share": "0.5"}), job) == 6
+    assert count_unowned(_rank(num_gpus=2, local_world_size=8), job) == 0
+
+
+def test_an_unknown_allocation_has_no_idle_devices_that_are_known() -> None:
+    """Absent, not 0: nobody knows what else is paid for."""
+    assert count_unowned(_rank(num_gpus=1), None) is None
+    assert count_unowned(_rank(num_gpus=1), JobPart(scheduler="slurm")) is None
+    assert count_unowned(_rank(), JobPart(scheduler="slurm", num_gpus=8)) is None

@@ -35,7 +35,9 @@ START_NS = 5_000
 class Rank:
     """One rank on a clock of its own."""
 
-    def __init__(self, *, has_device: bool = False) -> None:
+    def __init__(
+        self, *, has_device: bool = False, probed: dict[str, object] | None = None
+    ) -> None:
         self.clock = FakeClock(START_NS)
         self.timeline = Timeline(self.clock, START_NS)
         self.recorder = Recorder(self.timeline)
@@ -56,6 +58,7 @@ class Rank:
             self.quality,
             rates=compute_rates,
             telemetry=TelemetryPart,
+            probed=lambda: probed or {},
         )
 
     def spend(self, phase: Phase, duration_ns: int) -> None:
@@ -342,10 +345,10 @@ def test_a_device_has_its_host_phases_shown_beside_the_priced_ones() -> None:
 
 def test_a_record_survives_its_own_json() -> None:
     """What is written is what is read, and a newer costlens's fields are skipped."""
-    rank = Rank()
-    rank.state.price = PricePart(
+    price = PricePart(
         amount="2.50", unit="gpu", share="1", currency="USD", source="argument gpu_hour_price"
     )
+    rank = Rank(probed={"price": price})
     for _ in range(40):
         rank.spend(Phase.COMPUTE, 10**7)
         rank.recorder.cut()

@@ -61,7 +61,6 @@ class Rehearsal:
             anchor=Anchor(wall_ns, MONO_NS),
             start_ns=MONO_NS,
             number=attempt,
-            price=price,
         )
         self._builder = SnapshotBuilder(
             self.state,
@@ -71,6 +70,7 @@ class Rehearsal:
             self.quality,
             rates=compute_rates,
             telemetry=lambda: self.telemetry,
+            probed=lambda: {"price": price},
         )
 
     def spend(self, phase: Phase, seconds: float) -> None:

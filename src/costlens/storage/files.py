@@ -1,0 +1,127 @@
+"""Files of the user that costlens only reads: a price book, the files of a data set.
+
+Any path or fsspec URL, patterns too. Calls block on disk or network and belong on an errand's
+thread; ``load`` belongs on the calling thread, before.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from glob import has_magic
+from typing import Any, NamedTuple
+
+from costlens.errors import StorageError
+from costlens.storage.location import Location, parse_location
+from costlens.storage.store import Translated
+
+__all__ = ["FoundFile", "find_files", "load", "read_bounded", "read_chunks", "show_place"]
+
+CHUNK_BYTES = 1024 * 1024
+
+
+class FoundFile(NamedTuple):
+    """A file, by its name below what was asked for; ``source`` is what `read_chunks` takes."""
+
+    name: str
+    num_bytes: int
+    source: tuple[Location, str]
+
+
+def show_place(url: str) -> str:
+    """Return the place without user, password or query.
+
+    Raises:
+        ConfigError: If `url` cannot be understood (see `location.parse_location`).
+    """
+    return parse_location(url).shown
+
+
+def load(url: str) -> None:
+    """Import what reading a place needs, without touching it; a missing plug-in shows later."""
+    from costlens.storage.remote import load_plugin
+
+    with suppress(ImportError, ValueError):
+        load_plugin(parse_location(url).url)
+
+
+def read_bounded(url: str, max_bytes: int) -> bytes:
+    """Return the whole file.
+
+    Args:
+        url: A path or an fsspec URL.
+        max_bytes: A larger one is refused; of it no more than this is read.
+
+    Raises:
+        ConfigError: If `url` cannot be understood.
+        StorageError: If there is no such file, or it cannot be read, or is too large.
+    """
+    location = parse_location(url)
+    with Translated(location, "read the file"):
+        fs, path = _open(location)
+        with closing(fs.open(path, "rb")) as file:
+            data: bytes = file.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise StorageError(f"{location.shown} is larger than {max_bytes} bytes; nothing is read")
+    return data
+
+
+def find_files(url: str) -> list[FoundFile]:
+    """Return the files that a path, a folder or a pattern names, sorted by name.
+
+    Names are relative to the folder, to the part of the pattern before its first wildcard, or to
+    where the one file lies: a copy elsewhere has the same names.
+
+    Args:
+        url: A path or an fsspec URL; ``*``, ``?``, ``[…]`` and ``**`` are wildcards.
+
+    Raises:
+        ConfigError: If `url` cannot be understood.
+        StorageError: If it names nothing, or cannot be listed.
+    """
+    location = parse_location(url)
+    with Translated(location, "list the files"):
+        fs, path = _open(location)
+        if has_magic(path):
+            root, found = _root_of(path), fs.glob(path, detail=True)
+        elif fs.isdir(path):
+            root, found = path, fs.find(path, detail=True)
+        else:
+            root, found = path.rpartition("/")[0], {path: fs.info(path)}
+        sizes = {n: int(a["size"] or 0) for n, a in found.items() if a["type"] == "file"}
+        files = [
+            FoundFile(name.removeprefix(root).lstrip("/"), num_bytes, (location, name))
+            for name, num_bytes in sizes.items()
+        ]
+    if not files:
+        raise StorageError(f"{location.shown} names no file")
+    return sorted(files)
+
+
+def read_chunks(file: FoundFile) -> Iterator[bytes]:
+    """Yield the file in pieces of a MiB.
+
+    Raises:
+        StorageError: If it cannot be read.
+    """
+    location, path = file.source
+    with Translated(location, f"read {file.name!r}"):
+        fs, _ = _open(location)
+        with closing(fs.open(path, "rb")) as stream:
+            while chunk := stream.read(CHUNK_BYTES):
+                yield chunk
+
+
+def _open(location: Location) -> tuple[Any, str]:
+    import fsspec
+
+    url = location.url if location.path is None else os.fspath(location.path)
+    fs, path = fsspec.url_to_fs(url)
+    return fs, str(path)
+
+
+def _root_of(pattern: str) -> str:
+    parts = pattern.split("/")
+    fixed = next(index for index, part in enumerate(parts) if has_magic(part))
+    return "/".join(parts[:fixed])
