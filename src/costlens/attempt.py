@@ -81,7 +81,7 @@ def build_parts(
     age_ns = None if ordinal or is_interactive() else process_age_ns()
     start_ns = now_ns if age_ns is None else clock() - age_ns
     rank = _rank_part(placement, drives)
-    timeline = Timeline(clock, start_ns)
+    recorder = _recorder(config, clock, start_ns)
     # A later run of the same process is a launch of its own.
     turn = lifetime.claim_turn(config.name)
     state = AttemptState(
@@ -102,8 +102,8 @@ def build_parts(
         job=placement.job,
     )
     parts = Parts(
-        timeline=timeline,
-        recorder=Recorder(timeline),
+        timeline=recorder.timeline,
+        recorder=recorder,
         totals=Totals(KeepPolicy(every=config.iteration_span_every), has_device=drives.has_events),
         quality=QualityBook(),
         values=DeviceValues(clock),
@@ -121,6 +121,16 @@ def _find_import(clock: Clock, start_ns: int) -> int | None:
 def _launch_key(placement: Placement, purpose: str) -> str:
     launch = share_launch_key(purpose) or placement.launch_key or uuid.uuid4().hex
     return f"{launch}/{purpose}"
+
+
+def _recorder(config: Config, clock: Clock, start_ns: int) -> Recorder:
+    if config.ranges == "off":
+        return Recorder(Timeline(clock, start_ns))
+    # Only now, for it loads torch.
+    from costlens.observe.ranges import RangedRecorder, RangedTimeline
+    from costlens.observe.torch_ranges import make_ranges
+
+    return RangedRecorder(RangedTimeline(clock, start_ns, make_ranges(config.ranges)))
 
 
 def _rank_part(placement: Placement, drives: Drives) -> RankPart:

@@ -165,6 +165,12 @@ class Config(BaseSettings):
     iteration_span_every: int = Field(
         100, ge=1, description="Every n-th iteration gets a full span (at most one per window)."
     )
+    ranges: Literal["off", "nvtx", "record_function"] = Field(
+        "off",
+        description="Phases and iterations as ranges named `costlens.*`, for Nsight (nvtx, once "
+        "the training has initialised CUDA) or for torch.profiler (record_function). A range takes "
+        "the training thread 1 to 10 µs; `off` takes nothing.",
+    )
     otlp_file: bool | None = Field(
         None,
         description="1 also keeps telemetry as files in the run folder, which `costlens replay` "

@@ -44,7 +44,14 @@ SETTINGS = {
     *("price_discount", "energy_kwh_price", "price_book", "capacity_type", "cloud_provider"),
     *("region", "instance_type"),
     *("project", "team", "experiment", "experiment_version", "model", "dataset_version"),
-    *("trace_period_s", "iteration_span_every", "otlp_file", "otlp_file_max_mb", "flush_timeout_s"),
+    *(
+        "trace_period_s",
+        "iteration_span_every",
+        "ranges",
+        "otlp_file",
+        "otlp_file_max_mb",
+        "flush_timeout_s",
+    ),
 }
 OPTIONS = {
     "report": {"run", "--dir", "--json", "--watch"},
