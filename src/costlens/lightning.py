@@ -235,6 +235,7 @@ class CostLensCallback:
             return
         parts = self._run.parts
         parts.state.run = parts.state.run.model_copy(update={"debug": debug})
+        parts.state.gpu_ordinals = facts.device_ordinals(trainer)
         at_window = self._log_to_trainer if self._logs_to_trainer else None
         choices = Choices(self._config.quality, self._config.window_ns, self._tokens, at_window)
         self._watch = TrainerWatch(trainer, parts, choices)

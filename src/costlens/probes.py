@@ -5,6 +5,7 @@ from __future__ import annotations
 from costlens.config import Config
 from costlens.core.probe import Probe
 from costlens.core.snapshot_builder import AttemptState
+from costlens.observe.nvml import NvmlProbe
 from costlens.observe.pricing import PriceProbe
 
 __all__ = ["make_probes"]
@@ -17,4 +18,5 @@ def make_probes(config: Config, state: AttemptState) -> list[Probe]:
         config: The settings of the run.
         state: The attempt; its rank says which devices and whose host are read.
     """
-    return [PriceProbe(config, state)]
+    # The devices come first: what they are called decides on their price.
+    return [NvmlProbe(state), PriceProbe(config, state)]

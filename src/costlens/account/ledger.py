@@ -22,6 +22,7 @@ from costlens.account.cost import charge_rank, price_run
 from costlens.account.counts import merge_progress, steps_made
 from costlens.account.documents import encode_document
 from costlens.account.goodput import count_lost_steps, divide_time
+from costlens.account.gpus import merge_gpus
 from costlens.account.quality import merge_quality
 from costlens.account.throughput import merge_iteration_times, merge_rates, merge_startup
 from costlens.core.clock import NS_PER_S
@@ -170,6 +171,7 @@ def merge(
         rates=merge_rates(newest),
         iteration_time=merge_iteration_times(record.iteration_time for record in newest),
         startup=merge_startup([record.startup for record in newest]),
+        gpu=merge_gpus(everyone),
         cost=price_run(everyone, lost_steps, is_complete=not _flag_missing(attempts)),
         goodput=divide_time(everyone, charges, attempts, lost_steps),
         checkpoints=CheckpointPart(time_s=time_s.get("checkpoint", 0.0)),

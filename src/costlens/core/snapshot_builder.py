@@ -61,6 +61,8 @@ class AttemptState:
     ``turn`` counts the runs of this name that the process has opened before.
     ``rank_facts`` holds fields of ``rank`` that probes find out: only the pipeline thread writes
     it, and only the training thread ``rank``.
+    ``gpu_ordinals`` are torch's numbers of the GPUs that the rank drives, ``last_xid`` is the last
+    error of one.
     """
 
     run: RunPart
@@ -95,6 +97,8 @@ class AttemptState:
     oom: OomPart | None = None
     detail: DetailPart = field(default_factory=lambda: DetailPart(name=Detail.NORMAL))
     last_words: LastWordsPart | None = None
+    gpu_ordinals: tuple[int, ...] | None = None
+    last_xid: int | None = None
     log: Logger = log
 
     def describe_rank(self) -> RankPart:

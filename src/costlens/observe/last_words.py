@@ -45,6 +45,7 @@ def gather_last_words(
         oom_kills=_num_kills(state.oom),
         nonfinite=name,
         nonfinite_iteration=iteration,
+        xid=state.last_xid,
         flight_recorder=find_dump(state.rank.rank, began),
     )
 
@@ -68,6 +69,7 @@ def witness_end(record: RankRecord) -> LastWordsPart | None:
         oom_kills=_num_kills(recount_oom(record.oom)),
         nonfinite=name,
         nonfinite_iteration=iteration,
+        xid=next((gpu.last_xid for gpu in record.gpus if gpu.last_xid is not None), None),
         flight_recorder=find_dump(rank.rank, record.attempt.start_time),
     )
 

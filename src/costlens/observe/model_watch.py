@@ -117,7 +117,9 @@ class ModelWatch:
         if devices:
             self._has_device = True
             first = next(parameter.device for parameter in model.parameters() if parameter.is_cuda)
-            self._loop.adopt_device(CudaDevice(torch.cuda.current_stream(first)), len(devices))
+            stream = CudaDevice(torch.cuda.current_stream(first))
+            ordinals = sorted(device.index for device in devices)
+            self._loop.adopt_device(stream, len(devices), ordinals)
 
 
 def _find_differentiable(output: object) -> torch.Tensor | None:

@@ -7,7 +7,7 @@ iterations.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from threading import get_ident
 from typing import NamedTuple
 
@@ -105,11 +105,17 @@ class PlainLoop:
         """Return the watch on an object, if there is one."""
         return next((watch for watch in self.watches if watch.target() is target), None)
 
-    def adopt_device(self, device: Device, num_gpus: int) -> None:
+    def adopt_device(self, device: Device, num_gpus: int, ordinals: Iterable[int] = ()) -> None:
         """Measure device gaps from now on, and tell the run that it drives ``num_gpus`` GPUs.
 
         Only before the first iteration has ended: what was booked by the host stays booked.
+
+        Args:
+            device: The stream that the first of them trains on.
+            num_gpus: How many there are, > 0.
+            ordinals: Torch's numbers of them, where they are known.
         """
+        self._state.gpu_ordinals = tuple(ordinals) or None
         if self._gaps is None and self.recorder.counters.iterations == 0:
             self._gaps = self.values.gaps = DeviceGaps(device, self.recorder)
             self._on_device(num_gpus)

@@ -16,11 +16,19 @@ import psutil
 
 from costlens.core.clock import NS_PER_S
 
-__all__ = ["is_alive", "is_interactive", "pid_space", "process_age_ns", "start_ticks"]
+__all__ = [
+    "has_first_pid_space",
+    "is_alive",
+    "is_interactive",
+    "pid_space",
+    "process_age_ns",
+    "start_ticks",
+]
 
 _STAT = Path("/proc/self/stat")
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _NAMESPACE = Path("/proc/self/ns/pid")
+_FIRST_NAMESPACE = Path("pid:[4026531836]")  # PROC_PID_INIT_INO of the kernel's proc_ns.h
 
 # Fields of proc(5), counted from the one after the command's closing parenthesis.
 _STATE, _START = 0, 19
@@ -104,3 +112,11 @@ def is_interactive() -> bool:
         return True
     ask = getattr(sys.modules.get("IPython"), "get_ipython", None)
     return ask is not None and ask() is not None
+
+
+def has_first_pid_space() -> bool:
+    """Return whether process ids here are the kernel's own, as drivers know them."""
+    try:
+        return _NAMESPACE.readlink() == _FIRST_NAMESPACE
+    except OSError:
+        return False

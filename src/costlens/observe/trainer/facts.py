@@ -22,6 +22,7 @@ __all__ = [
     "describe_debug",
     "describe_framework",
     "device_kind",
+    "device_ordinals",
     "find_scaler",
     "is_overridden",
     "is_stopped_early",
@@ -60,6 +61,12 @@ def describe_debug(trainer: Trainer) -> str | None:
 def device_kind(trainer: Trainer) -> str:
     """Return the kind of device this rank drives, such as ``cpu`` or ``cuda``."""
     return str(trainer.strategy.root_device.type)
+
+
+def device_ordinals(trainer: Trainer) -> tuple[int, ...] | None:
+    """Return torch's numbers of the GPUs that this rank drives, or None without one."""
+    device = trainer.strategy.root_device
+    return None if device.type != "cuda" or device.index is None else (int(device.index),)
 
 
 def open_device(trainer: Trainer) -> Device | None:
