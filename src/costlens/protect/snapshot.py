@@ -8,11 +8,13 @@ them. Hashing and writing happen elsewhere, on the bytes of :class:`Snapshot`.
 from __future__ import annotations
 
 import io
+import pickle
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+from costlens.errors import CheckpointError
 from costlens.protect.packing import Packing, Slot, pack, unpack, view_slot
 
 __all__ = ["HostBuffer", "Snapshot", "load_tree"]
@@ -23,14 +25,12 @@ class Snapshot:
     """A state as it was, in host memory.
 
     Args:
-        skeleton: The tree around the tensors, as ``torch.save`` writes it.
-        slots: Where the tensors lie in ``buffer``.
+        skeleton: The tree around the tensors and where each lies, as ``torch.save`` writes it.
         buffer: Flat bytes; they belong to the :class:`HostBuffer` and are overwritten by its next
             snapshot.
     """
 
     skeleton: bytes
-    slots: tuple[Slot, ...]
     buffer: torch.Tensor
     _copied: list[torch.cuda.Event] = field(default_factory=list)
 
@@ -84,7 +84,7 @@ class HostBuffer:
             with torch.no_grad():
                 torch._foreach_copy_(targets, list(packing.tensors))
         copied = [event for _, event in self._copied] if cuda else []
-        return Snapshot(_dump(packing.skeleton), packing.slots, buffer, copied)
+        return Snapshot(_dump(packing), buffer, copied)
 
     def hold(self) -> None:
         """Let the device's work from here on wait for the copies; training thread, about 5 µs.
@@ -136,22 +136,31 @@ class HostBuffer:
                     target.copy_(tensor)
 
 
-def load_tree(skeleton: bytes, slots: tuple[Slot, ...], buffer: torch.Tensor) -> Any:  # noqa: ANN401 - any tree
+def load_tree(skeleton: bytes, buffer: torch.Tensor) -> Any:  # noqa: ANN401 - any tree
     """Return the state tree of a snapshot, around views of ``buffer``.
 
     Args:
         skeleton: ``Snapshot.skeleton``; loaded with ``weights_only=True`` whatever it says.
-        slots: ``Snapshot.slots``.
         buffer: The bytes of the tensors, verified by the caller.
 
     Raises:
-        CheckpointError: If skeleton, slots and buffer do not fit together.
-        pickle.UnpicklingError: If the skeleton holds what ``weights_only`` refuses.
+        CheckpointError: If skeleton and buffer do not fit together, or the skeleton holds what
+            ``weights_only`` refuses.
     """
-    return unpack(torch.load(io.BytesIO(skeleton), weights_only=True), slots, buffer)
+    try:
+        loaded = torch.load(io.BytesIO(skeleton), weights_only=True)
+        slots = tuple(Slot(*slot) for slot in loaded["slots"])
+        tree = loaded["tree"]
+    except (pickle.UnpicklingError, RuntimeError, TypeError, KeyError, EOFError) as error:
+        # Not its text: it advises to load what is not safe.
+        raise CheckpointError(
+            f"the description of the state cannot be loaded safely ({type(error).__name__})"
+        ) from error
+    return unpack(tree, slots, buffer)
 
 
-def _dump(skeleton: Any) -> bytes:  # noqa: ANN401 - any tree
+def _dump(packing: Packing) -> bytes:
     target = io.BytesIO()
-    torch.save(skeleton, target)
+    slots = [(slot.dtype, slot.shape, slot.offset, slot.num_bytes) for slot in packing.slots]
+    torch.save({"slots": slots, "tree": packing.skeleton}, target)
     return target.getvalue()

@@ -18,7 +18,7 @@ class Backend(Protocol):
     turns them into `StorageError`.
     """
 
-    def put(self, key: str, data: bytes, *, durable: bool) -> None:
+    def put(self, key: str, data: bytes | memoryview, *, durable: bool) -> None:
         """Replace the object so that a reader sees the old bytes or the new ones, never a part."""
 
     def create(self, key: str, data: bytes, *, durable: bool) -> bool:
@@ -26,6 +26,9 @@ class Backend(Protocol):
 
     def read(self, key: str, max_bytes: int | None = None) -> bytes | None:
         """Return the bytes, no more than `max_bytes`, or None where there is no such object."""
+
+    def read_into(self, key: str, target: memoryview) -> int | None:
+        """Fill `target` from the object; return the object's bytes, or None where there is none."""
 
     def read_many(self, keys: list[str]) -> dict[str, bytes | Exception]:
         """Return bytes or the failure by key; absent objects are left out."""

@@ -39,7 +39,7 @@ class LocalBackend:
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    def put(self, key: str, data: bytes, *, durable: bool) -> None:
+    def put(self, key: str, data: bytes | memoryview, *, durable: bool) -> None:
         """Replace the file by one rename; `durable` also waits for the disk (fsync)."""
         final = self._path(key)
         with _temporary(final, data, durable=durable) as temporary:
@@ -71,6 +71,17 @@ class LocalBackend:
                 if last_try or error.errno != errno.ESTALE:
                     raise
         return None
+
+    def read_into(self, key: str, target: memoryview) -> int | None:
+        """Fill `target` from the file, without another copy of it in memory."""
+        try:
+            with _open_regular(self._path(key)) as file:
+                left = target
+                while len(left) and (num_read := file.readinto(left)):
+                    left = left[num_read:]
+                return os.fstat(file.fileno()).st_size
+        except _ABSENT:
+            return None
 
     def read_many(self, keys: list[str]) -> dict[str, bytes | Exception]:
         """Return bytes or the failure by key, read one after the other."""
@@ -154,7 +165,7 @@ class LocalBackend:
 
 
 @contextmanager
-def _temporary(final: Path, data: bytes, *, durable: bool) -> Iterator[Path]:
+def _temporary(final: Path, data: bytes | memoryview, *, durable: bool) -> Iterator[Path]:
     """Yield the path of a complete file beside `final`; whatever is left of it goes away."""
     path = final.with_name(f"{_TEMPORARY}{secrets.token_hex(8)}{_TEMPORARY_END}")
     try:
@@ -222,10 +233,16 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _read_regular(path: Path, max_bytes: int | None) -> bytes:
-    with io.FileIO(path, "rb", opener=_open_at_once) as file:  # refuses folders itself
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "it is a pipe or a device, not a regular file")
+    with _open_regular(path) as file:
         return file.readall() if max_bytes is None else file.read(max_bytes)
+
+
+def _open_regular(path: Path) -> io.FileIO:
+    file = io.FileIO(path, "rb", opener=_open_at_once)  # refuses folders itself
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "it is a pipe or a device, not a regular file")
+    return file
 
 
 def _open_at_once(path: str, flags: int) -> int:

@@ -50,10 +50,12 @@ class RemoteBackend:
         self._publishes_whole = _publishes_whole(fs)
         self._refuses_second: bool | None = None
 
-    def put(self, key: str, data: bytes, *, durable: bool) -> None:
+    def put(self, key: str, data: bytes | memoryview, *, durable: bool) -> None:
         """Replace the object in one request; object stores are always durable."""
         self._check_publishes_whole()
-        self._fs.pipe_file(self._path(key), data)
+        self._fs.pipe_file(
+            self._path(key), bytes(data)
+        )  # plug-ins want bytes; bytes are not copied
 
     def create(self, key: str, data: bytes, *, durable: bool) -> bool:
         """Return whether this call made the object; the store itself refuses the second one."""
@@ -88,6 +90,15 @@ class RemoteBackend:
             return self._fs.cat_file(self._path(key), start=0, end=max_bytes)
         except _ABSENT:
             return None
+
+    def read_into(self, key: str, target: memoryview) -> int | None:
+        """Fill `target` from the object; the plug-in's own copy of it is short-lived."""
+        data = self.read(key)
+        if data is None:
+            return None
+        num_bytes = min(len(data), len(target))
+        target[:num_bytes] = data[:num_bytes] if num_bytes < len(data) else data
+        return len(data)
 
     def read_many(self, keys: list[str]) -> dict[str, bytes | Exception]:
         """Return bytes or the failure by key; requests run side by side where the plug-in can."""

@@ -83,7 +83,7 @@ class Store:
         with suppress(ImportError, ValueError):
             _load(self._location)
 
-    def put(self, key: str, data: bytes, *, durable: bool = False) -> None:
+    def put(self, key: str, data: bytes | memoryview, *, durable: bool = False) -> None:
         """Write the object, replacing what is there at once.
 
         A local folder that vanished is made again.
@@ -129,6 +129,22 @@ class Store:
         """
         with Translated(self._location, f"read {key!r}"):
             return self._opened().read(_checked(key), max_bytes)
+
+    def read_into(self, key: str, target: memoryview) -> int | None:
+        """Fill ``target`` from the object; return the bytes the object has, or None without one.
+
+        Where the object is shorter than ``target`` only its bytes are filled in; a longer one is
+        cut. Local files are read without another copy in memory.
+
+        Args:
+            key: Relative path.
+            target: Writable bytes.
+
+        Raises:
+            StorageError: If it may exist but cannot be read.
+        """
+        with Translated(self._location, f"read {key!r}"):
+            return self._opened().read_into(_checked(key), target)
 
     def read_many(self, keys: _Names) -> dict[str, bytes | StorageError]:
         """Return what each key holds, or why it cannot be read; absent ones are left out.

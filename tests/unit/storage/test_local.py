@@ -254,11 +254,11 @@ def test_a_file_replaced_on_another_host_is_read_again(
     store, read, num_stale = Store(tmp_path), local._read_regular, [2]
     store.put("a", b"1")
 
-    def stale(path: Path) -> bytes:
+    def stale(path: Path, max_bytes: int | None) -> bytes:
         if num_stale[0]:
             num_stale[0] -= 1
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
-        return read(path)
+        return read(path, max_bytes)
 
     monkeypatch.setattr(local, "_read_regular", stale)
     assert store.read("a") == b"1"

@@ -1,0 +1,275 @@
+"""The checkpoints of a run as a reader finds them: which are there, which are whole, which to use.
+
+The truth is the set of manifests, looked up afresh each time; newest first, the first one whose
+bytes have the digests it names wins. Blocks on the store: start-up, the writer's thread, the CLI.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import torch
+
+from costlens.errors import CheckpointError, StorageError
+from costlens.protect.commit import folder_of, manifest_key
+from costlens.protect.manifest import CheckpointName, DataObject, Manifest, digest
+from costlens.storage.names import safe_name
+from costlens.storage.store import Store
+
+__all__ = ["Found", "Loaded", "Rejection", "Shelf"]
+
+# A manifest of 100,000 ranks; anything larger is none.
+_MAX_MANIFEST_BYTES = 256 * 2**20
+_ORPHAN_AGE_S = 24 * 3600.0
+_MIN_KEPT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A checkpoint whose manifest could be read."""
+
+    name: CheckpointName
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A checkpoint that was passed over.
+
+    Args:
+        name: Its name.
+        reason: Why, a sentence without a full stop.
+        is_final: Whether its bytes are wrong, rather than out of reach at the moment.
+    """
+
+    name: CheckpointName
+    reason: str
+    is_final: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What one rank gets back, verified.
+
+    Args:
+        found: The checkpoint.
+        skeleton: The tree around the tensors.
+        buffer: The bytes of the tensors.
+    """
+
+    found: Found
+    skeleton: bytes
+    buffer: torch.Tensor
+
+
+@dataclass(slots=True)
+class Shelf:
+    """The checkpoints of one run in one store.
+
+    Args:
+        store: Where they are.
+        run_id: Whose they are.
+
+    Attributes:
+        rejections: What the last look for a checkpoint passed over, newest first.
+    """
+
+    store: Store
+    run_id: str
+    rejections: list[Rejection] = field(default_factory=list, init=False)
+
+    def names(self) -> list[CheckpointName]:
+        """Return the checkpoints that have a manifest, newest first; one request to the store.
+
+        Raises:
+            StorageError: If the store cannot be listed.
+        """
+        keys = self.store.children(manifest_key(self.run_id))
+        names = (CheckpointName.parse(key.removesuffix(".json")) for key in keys)
+        return sorted((name for name in names if name is not None), reverse=True)
+
+    def read(self, name: CheckpointName) -> Found:
+        """Return a checkpoint's manifest.
+
+        Raises:
+            StorageError: If it cannot be read.
+            CheckpointError: If it is none, or another checkpoint's.
+        """
+        data = self.store.read(manifest_key(self.run_id, name), _MAX_MANIFEST_BYTES)
+        if data is None:
+            raise CheckpointError("its manifest is gone")
+        manifest = Manifest.parse(data)
+        if (manifest.run_id, manifest.step, manifest.attempt) != (
+            self.run_id,
+            name.step,
+            name.attempt,
+        ):
+            raise CheckpointError("its manifest is that of another checkpoint")
+        return Found(name, manifest)
+
+    def load(self, found: Found, rank: int) -> Loaded:
+        """Return what a rank saved, every byte of it verified.
+
+        Needs the memory of the state once; local files are read without another copy.
+
+        Raises:
+            StorageError: If an object cannot be read.
+            CheckpointError: If an object is missing, or its size or digest is not the manifest's.
+        """
+        shard = found.manifest.find_shard(rank)
+        self._check_sizes(found.name, [shard.skeleton, *shard.data])
+        skeleton = bytearray(shard.skeleton.num_bytes)
+        self._read(shard.skeleton, memoryview(skeleton))
+        if sum(part.num_bytes for part in shard.data) != shard.num_bytes:
+            raise CheckpointError("its parts do not add up to its size")
+        buffer = torch.empty(shard.num_bytes, dtype=torch.uint8)
+        view, start = buffer.numpy().data, 0
+        for part in shard.data:
+            self._read(part, view[start : start + part.num_bytes])
+            start += part.num_bytes
+        return Loaded(found, bytes(skeleton), buffer)
+
+    def load_newest(
+        self, rank: int = 0, *, names: list[CheckpointName] | None = None
+    ) -> Loaded | None:
+        """Return the newest checkpoint that verifies, or None; notes the others as rejections.
+
+        One whose bytes are wrong is marked, so that no later start tries it again.
+
+        Args:
+            rank: Whose shard is loaded.
+            names: What to try, in order; all of them, newest first, by default.
+
+        Raises:
+            StorageError: If the store cannot be listed.
+        """
+        self.rejections.clear()
+        marked = self._marked()
+        for name in self.names() if names is None else names:
+            if (reason := marked.get(str(name))) is not None:
+                reason = f"an earlier start found that {reason}"
+                self.rejections.append(Rejection(name, reason, is_final=True))
+                continue
+            try:
+                return self.load(self.read(name), rank)
+            except CheckpointError as error:
+                self.rejections.append(Rejection(name, str(error), is_final=True))
+                self.reject(name, str(error))
+            except StorageError as error:
+                self.rejections.append(Rejection(name, str(error), is_final=False))
+        return None
+
+    def verify(self, name: CheckpointName) -> Found:
+        """Return the checkpoint once every byte of every rank was read and compared.
+
+        Raises:
+            StorageError: If an object cannot be read.
+            CheckpointError: If it is not whole; says why.
+        """
+        found = self.read(name)
+        shards = found.manifest.shards
+        self._check_sizes(
+            name, [part for shard in shards for part in (shard.skeleton, *shard.data)]
+        )
+        for shard in shards:
+            for part in (shard.skeleton, *shard.data):
+                self._read(part, memoryview(bytearray(part.num_bytes)))
+        return found
+
+    def reject(self, name: CheckpointName, reason: str) -> None:
+        """Mark a checkpoint as not usable; nothing of it is removed, for a person may want it."""
+        mark = json.dumps({"reason": reason}).encode()
+        try:
+            self.store.create(f"{self._rejected_folder()}/{name}.json", mark)
+        except StorageError:
+            return  # a store that can only be read; it will be tried again
+
+    def prune(self, keep: int, protected: frozenset[CheckpointName] = frozenset()) -> int:
+        """Return how many checkpoints were removed: all but the newest ``keep``, manifest first.
+
+        Never fewer than two stay, nor do any that are protected.
+
+        Args:
+            keep: How many to keep, >= 1; negative keeps all.
+            protected: The one that the run resumed from, and the last one known to be good.
+
+        Raises:
+            StorageError: If the store cannot be listed, or refuses to delete.
+        """
+        if keep < 0:
+            return 0
+        marked = self._marked()
+        good = [name for name in self.names() if str(name) not in marked]
+        old = [name for name in good[max(keep, _MIN_KEPT) :] if name not in protected]
+        for name in old:
+            self.remove(name)
+        return len(old)
+
+    def remove(self, name: CheckpointName) -> None:
+        """Remove a checkpoint: the manifest first, so that no reader meets half of it."""
+        self.store.delete(manifest_key(self.run_id, name))
+        for key in self.store.list(folder_of(self.run_id, name)):
+            self.store.delete(key)
+
+    def sweep(self, now_s: float, older_than_s: float = _ORPHAN_AGE_S) -> int:
+        """Return how many unfinished saves were removed: data without a manifest, and old.
+
+        Args:
+            now_s: Unix time.
+            older_than_s: Age from which on nobody is writing them any more, by their name's time.
+
+        Raises:
+            StorageError: If the store cannot be listed, or refuses to delete.
+        """
+        known = {str(name) for name in self.names()}
+        num_removed = 0
+        for child in self.store.children(folder_of(self.run_id)):
+            name = CheckpointName.parse(child.rstrip("/"))
+            if name is None or str(name) in known or now_s - name.wall_s < older_than_s:
+                continue
+            self.remove(name)
+            num_removed += 1
+        return num_removed
+
+    def _check_sizes(self, name: CheckpointName, parts: list[DataObject]) -> None:
+        """Compare sizes before any memory is taken: anybody may have written the manifest."""
+        folder = folder_of(self.run_id, name)
+        sizes = self.store.sizes(folder)
+        for part in parts:
+            parent, _, short = part.key.rpartition("/")
+            if parent != folder:
+                raise CheckpointError(f"it names {part.key!r}, which is not its own")
+            if short not in sizes:
+                raise CheckpointError(f"{short} is missing")
+            if sizes[short] != part.num_bytes:
+                raise CheckpointError(f"{short} has {sizes[short]} bytes, not {part.num_bytes}")
+
+    def _read(self, part: DataObject, target: memoryview) -> None:
+        num_bytes = self.store.read_into(part.key, target)
+        short = part.key.rpartition("/")[2]
+        if num_bytes is None:
+            raise CheckpointError(f"{short} is missing")
+        if num_bytes != part.num_bytes:
+            raise CheckpointError(f"{short} has {num_bytes} bytes, not {part.num_bytes}")
+        if digest(target) != part.xxh3:
+            raise CheckpointError(f"{short} is not what was written: its digest differs")
+
+    def _rejected_folder(self) -> str:
+        return f"{safe_name(self.run_id)}/rejected"
+
+    def _marked(self) -> dict[str, str]:
+        return dict(self._read_marks())
+
+    def _read_marks(self) -> Iterator[tuple[str, str]]:
+        folder = self._rejected_folder()
+        keys = [f"{folder}/{key}" for key in self.store.children(folder)]
+        for key, data in self.store.read_many(keys).items():
+            name = key.rpartition("/")[2].removesuffix(".json")
+            if isinstance(data, StorageError):
+                continue
+            try:
+                yield name, str(json.loads(data)["reason"])
+            except (ValueError, KeyError, TypeError):
+                yield name, "it is not usable"
