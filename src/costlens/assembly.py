@@ -110,7 +110,13 @@ class Session:
             telemetry=self._telemetry,
             probed=self._probes.contribute,
         )
-        self._gang = Gang(parts.state)
+        self._gang = Gang(
+            parts.state,
+            clock,
+            config.window_s,
+            lambda: None if self.identity is None else self.identity.folder,
+            self._builder.counts,
+        )
         self._liveness = Liveness(parts.recorder, parts.totals, parts.state, clock)
         self._tuning = Tuning(parts.state, parts.totals)
         # The flush has its own deadline on the pipeline thread; the extra second is for the record

@@ -184,6 +184,21 @@ def test_listing_is_by_folder(store: Store) -> None:
     assert store.sizes("none") == {}
 
 
+def test_versions_change_with_every_write(store: Store) -> None:
+    """Also where the bytes stay the same: that is how a rank is seen to live."""
+    for name in ("a", "b"):
+        store.put(f"run/{name}", b"1")
+    store.put("run/segments/c", b"1")
+    before = store.versions("run")
+    assert before.keys() == {"a", "b"}
+    time.sleep(0.02)  # the grain of the file system's clock
+    store.put("run/b", b"1")
+    after = store.versions("run")
+    assert after["a"] == before["a"]
+    assert after["b"] != before["b"]
+    assert store.versions("none") == {}
+
+
 def test_many_reads_at_once(store: Store) -> None:
     """`read_many` leaves out what is absent and keeps the rest, in any number."""
     store.put("a", b"1")

@@ -16,7 +16,7 @@ from costlens.core.run_record import CostPart, FindingPart, RunProgress, RunReco
 RECORD_KEYS = {
     *("run", "attempts", "ranks", "progress", "time_s", "rates", "queue", "gpu", "cost"),
     *("checkpoints", "precision", "quality", "findings", "telemetry"),
-    *("schema_version", "iteration_time", "startup", "problems", "goodput"),
+    *("schema_version", "iteration_time", "startup", "problems", "restart_loop", "goodput"),
 }
 PROGRESS_KEYS = {
     *("iterations", "micro_batches", "optimizer_steps", "skipped_steps", "productive_steps"),

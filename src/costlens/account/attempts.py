@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from costlens.account.throughput import merge_startup
 from costlens.core.clock import NS_PER_S
+from costlens.core.gang_records import MAX_NAMED
 from costlens.core.records import LastWordsPart, Outcome, RankRecord
 from costlens.core.run_record import AttemptSummary
 
@@ -119,6 +120,14 @@ def summarize_attempt(records: Sequence[RankRecord]) -> AttemptSummary:
     if outcome is Outcome.PREEMPTED and any(_is_killed(record) for record in records):
         # A launcher sends the other ranks the same signal that a preemption does.
         outcome = Outcome.LOST
+    world_size = max(record.rank.world_size for record in records)
+    heard = {
+        record.rank.rank
+        for record in records
+        if record.attempt.outcome is not Outcome.LOST and record.rank.rank < world_size
+    }
+    # Not all of them: a record may claim any number of ranks.
+    missing = itertools.islice((r for r in range(world_size) if r not in heard), MAX_NAMED)
     ends = [part.end_time for part in parts if part.end_time is not None]
     culprits = [part for part in parts if part.outcome is outcome]
     words = [record.last_words for record in records if record.attempt.outcome is outcome]
@@ -134,7 +143,9 @@ def summarize_attempt(records: Sequence[RankRecord]) -> AttemptSummary:
         heartbeat_time=max(part.heartbeat_time for part in parts),
         wall_s=max(record.total_ns for record in records) / NS_PER_S,
         num_ranks=len(records),
-        world_size=max(record.rank.world_size for record in records),
+        world_size=world_size,
+        num_reporting=len(heard),
+        missing_ranks=[*missing],
         error_type=next((part.error_type for part in culprits if part.error_type), None),
         exit_code=next((part.exit_code for part in culprits if part.exit_code is not None), None),
         signal=next((part.signal for part in culprits if part.signal), None),

@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from costlens.core.device_records import MAX_GPUS, GpuDriverPart, GpuPart
+from costlens.core.gang_records import GangPart
 from costlens.core.job_records import JobPart
 from costlens.core.part import Part
 
@@ -471,6 +472,7 @@ class RankRecord(Part):
     stall: StallPart | None = None
     oom: OomPart | None = None
     last_words: LastWordsPart | None = None
+    gang: GangPart | None = Field(None, description="What rank 0 sees; absent on the others.")
     gpu_driver: GpuDriverPart | None = None
     gpus: list[GpuPart] = Field(
         default_factory=list, max_length=MAX_GPUS, description="The devices this rank may use."

@@ -11,6 +11,7 @@ from typing import Literal
 from pydantic import Field
 
 from costlens.core.device_records import GpuSummary
+from costlens.core.gang_records import RestartLoopPart
 from costlens.core.goodput_record import GoodputPart
 from costlens.core.records import (
     DetailPart,
@@ -51,6 +52,13 @@ class AttemptSummary(Part):
     wall_s: float
     num_ranks: int
     world_size: int
+    num_reporting: int | None = Field(
+        None, description="Ranks that are alive, or ended by their own word."
+    )
+    missing_ranks: list[int] = Field(
+        default_factory=list,
+        description="Ranks that fell silent or left no record, the first 64.",
+    )
     error_type: str | None = None
     exit_code: int | None = None
     signal: str | None = None
@@ -163,6 +171,9 @@ class RunRecord(Part):
     schema_version: Literal["costlens.run/1"] = RUN_SCHEMA
     run: RunPart
     attempts: list[AttemptSummary]
+    restart_loop: RestartLoopPart | None = Field(
+        None, description="The newest attempts, where they end badly without getting further."
+    )
     ranks: list[RankSummary]
     progress: RunProgress
     time_s: dict[str, float] = Field(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from costlens.core.clock import NS_PER_S, Anchor
+from costlens.core.gang_records import GangPart
 from costlens.core.job_records import JobPart
 from costlens.core.log import Logger, log
 from costlens.core.phases import NAMES, NUM_PHASES, Phase
@@ -80,6 +81,7 @@ class AttemptState:
     import_ns: int | None = None
     gang_wait_ns: int | None = None
     gang_wait_unknown: str | None = None
+    gang: GangPart | None = None
     end_ns: int | None = None
     outcome: Outcome = Outcome.RUNNING
     error_type: str | None = None
@@ -245,6 +247,7 @@ class SnapshotBuilder:
             oom=state.oom,
             last_words=state.last_words,
             job=state.job,
+            gang=state.gang,
             **self._probed(),
         )
 

@@ -69,6 +69,28 @@ METRICS: tuple[Metric, ...] = (
         one(lambda s: s.record.rank.world_size),
     ),
     Metric(
+        "costlens.run.ranks.reporting",
+        "gauge",
+        "{rank}",
+        "Ranks that wrote their record not long ago, or ended by their own word; from rank 0.",
+        one(lambda s: s.record.gang.num_reporting if s.record.gang else None),
+    ),
+    Metric(
+        "costlens.restarts",
+        "gauge",
+        "{restart}",
+        "Attempts of the run before this one; from rank 0.",
+        one(lambda s: s.record.gang.num_restarts if s.record.gang else None),
+    ),
+    Metric(
+        "costlens.restart_loop",
+        "gauge",
+        "{attempt}",
+        "Attempts in a row that ended badly without getting further, until this one does; 0 where "
+        "there is no such loop; from rank 0.",
+        one(lambda s: s.record.gang.restart_loop if s.record.gang else None),
+    ),
+    Metric(
         "costlens.heartbeat.time",
         "gauge",
         "s",

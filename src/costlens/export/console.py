@@ -19,7 +19,7 @@ from costlens.core.records import Outcome
 from costlens.core.run_record import CostPart, RunRecord
 from costlens.export.console_details import describe_money, describe_quality, describe_telemetry
 from costlens.export.console_endings import describe_last_words
-from costlens.export.console_gang import describe_gang
+from costlens.export.console_gang import describe_gang, describe_loop, describe_missing
 from costlens.export.console_goodput import describe_goodput
 from costlens.export.console_layout import Renderable, Row, join, lay_out, plural, section
 from costlens.export.console_ranks import describe_attempts, describe_now, describe_ranks
@@ -99,8 +99,8 @@ def _sections(record: RunRecord, width: int, now: float) -> Iterable[Renderable]
     yield from section("Quality", describe_quality(record))
     yield from section("Money", describe_money(record))
     yield from section("Start-up", _startup(record))
-    yield from section("Attempts", describe_attempts(record))
-    yield from section("Ranks", describe_ranks(record))
+    yield from section("Attempts", [*describe_loop(record), *describe_attempts(record)])
+    yield from section("Ranks", [*describe_missing(record), *describe_ranks(record)])
     yield from section("Watching", describe_telemetry(record))
     yield from section("Problems", [Text(f"• {line}", "yellow") for line in record.problems])
     yield ""

@@ -42,6 +42,12 @@ class Backend(Protocol):
     def sizes(self, prefix: str) -> dict[str, int]:
         """Return the bytes of each object directly under the folder `prefix`, by its name."""
 
+    def versions(self, prefix: str) -> dict[str, str]:
+        """Return what changes with each object directly under the folder, by its name.
+
+        Left out is an object of which the place tells nothing that must change.
+        """
+
     def delete(self, key: str) -> None:
         """Remove the object; an absent one is fine."""
 

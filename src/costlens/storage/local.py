@@ -127,6 +127,17 @@ class LocalBackend:
                         found[entry.name] = entry.stat().st_size
         return found
 
+    def versions(self, prefix: str) -> dict[str, str]:
+        """Return time, size and number of each file directly under the folder, by its name."""
+        found = {}
+        for entry in self._entries(prefix):
+            if not _is_temporary(entry.name):
+                with suppress(FileNotFoundError):  # removed since the folder was read
+                    if _is_file(entry):
+                        stat = entry.stat()
+                        found[entry.name] = f"{stat.st_mtime_ns}-{stat.st_size}-{stat.st_ino}"
+        return found
+
     def delete(self, key: str) -> None:
         """Remove the file if there is one; its folder stays."""
         with suppress(*_ABSENT):

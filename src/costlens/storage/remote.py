@@ -15,6 +15,8 @@ from typing import Protocol, cast
 __all__ = ["RemoteBackend", "load_plugin"]
 
 _ABSENT = (FileNotFoundError, IsADirectoryError)
+# What S3, GCS, Azure and fsspec's own stores call the tag and the time of the last write.
+_VERSION_KEYS = ("ETag", "etag", "generation", "LastModified", "last_modified", "mtime", "created")
 
 
 class _FileSystem(Protocol):
@@ -129,6 +131,15 @@ class RemoteBackend:
         """Return the bytes of each object directly under the folder, by its name."""
         entries = self._entries(prefix)
         return {name: int(str(e["size"])) for name, e in entries if e["type"] != "directory"}
+
+    def versions(self, prefix: str) -> dict[str, str]:
+        """Return tag or time of each object directly under the folder, by its name."""
+        told = {
+            name: "/".join(str(entry[key]) for key in _VERSION_KEYS if entry.get(key))
+            for name, entry in self._entries(prefix)
+            if entry["type"] != "directory"
+        }
+        return {name: version for name, version in told.items() if version}
 
     def delete(self, key: str) -> None:
         """Remove the object if there is one."""

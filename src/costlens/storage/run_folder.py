@@ -182,6 +182,34 @@ class RunFolder:
         """
         self._store.put(f"{self.run_id}/{_CONTROL}", data)
 
+    def read_some_records(
+        self, pairs: Iterable[tuple[int, int]]
+    ) -> tuple[dict[str, dict[str, object]], list[str]]:
+        """Return the records of some attempts and ranks as `read_records` does.
+
+        Args:
+            pairs: Attempt and rank of each.
+
+        Raises:
+            StorageError: If the store as a whole cannot be reached.
+        """
+        keys = {self._record_key(*pair): f"record-{pair[0]}-{pair[1]}.json" for pair in pairs}
+        records, problems = self._read_json(keys)
+        return {keys[key]: records[key] for key in keys if key in records}, problems
+
+    def record_versions(self, attempt: int) -> dict[int, str]:
+        """Return what tells the record of each rank of an attempt from the one before it.
+
+        Raises:
+            StorageError: If the store cannot be listed.
+        """
+        found = {}
+        for name, version in self._store.versions(self.run_id).items():
+            match = _RECORD.fullmatch(name)
+            if match and int(match[1]) == attempt:
+                found[int(match[2])] = version
+        return found
+
     def append_segment(self, attempt: int, rank: int, n: int, lines: list[bytes]) -> None:
         """Write one closed segment, which is never changed again; no lines, no segment.
 

@@ -197,6 +197,18 @@ class Store:
             found = self._opened().sizes(_checked(prefix) if prefix else "")
         return dict(sorted(found.items()))
 
+    def versions(self, prefix: str = "") -> dict[str, str]:
+        """Return what tells each object directly in the folder `prefix` from the one before it.
+
+        One request on object stores, or one a thousand objects. Objects of which the place tells
+        neither a tag nor a time are left out.
+
+        Raises:
+            StorageError: If the store cannot be listed.
+        """
+        with Translated(self._location, f"list {prefix!r}"):
+            return self._opened().versions(_checked(prefix) if prefix else "")
+
     def delete(self, key: str) -> None:
         """Remove the object; an absent one is fine.
 

@@ -105,3 +105,23 @@ def test_overlapping_attempts_and_clocks_ahead_are_flagged() -> None:
     assert overlap.startswith("attempt 1 was alive 20 s after attempt 2 began")
     (ahead,) = flag_clocks([], [first, second], now=START + 40.0)
     assert ahead == "the clock of node-0 is 60 s ahead of this machine's"
+
+
+def test_ranks_that_fell_silent_or_never_came_are_named() -> None:
+    """One that is alive or ended by its own word reports, whatever it said."""
+    records = [
+        _running(rank=0, beat=START + 100, world_size=5),
+        _running(rank=1, beat=START, world_size=5),
+        make_record(rank=2, outcome="failed", world_size=5),
+    ]
+    attempt = summarize_attempt(close_lost(records, now=START + 110))
+    assert (attempt.num_reporting, attempt.missing_ranks) == (2, [1, 3, 4])
+    whole = summarize_attempt([make_record(rank=rank, world_size=2) for rank in range(2)])
+    assert (whole.num_reporting, whole.missing_ranks) == (2, [])
+
+
+def test_a_record_that_claims_any_number_of_ranks_costs_nothing() -> None:
+    """What a file says is not believed to be small: the first 64 missing ranks are named."""
+    attempt = summarize_attempt([make_record(rank=1, world_size=2**62)])
+    assert attempt.num_reporting == 1
+    assert attempt.missing_ranks == [0, *range(2, 65)]

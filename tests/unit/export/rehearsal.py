@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from costlens.account.throughput import compute_rates
 from costlens.core.clock import NS_PER_S, Anchor
+from costlens.core.gang_records import GangPart
 from costlens.core.phases import Phase
 from costlens.core.quality import Observation, QualityBook
 from costlens.core.recorder import Recorder
@@ -122,6 +123,7 @@ def complete(price: PricePart | None = PRICE) -> Rehearsal:
     run = Rehearsal(price=price)
     run.state.start_step, run.state.end_step, run.state.total_steps = 40, 60, 100
     run.state.gang_wait_ns = 1_500_000_000
+    run.state.gang = GangPart(num_reporting=3, num_restarts=2, restart_loop=0)
     run.steps(20)
     run.recorder.counters.add_loss_tokens(1500)
     run.recorder.counters.validation_batches = 3

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from costlens.account.ledger import merge
 from costlens.core.records import StartupPart
-from costlens.export.console_gang import describe_gang
-from tests.unit.account.build import START, make_record
+from costlens.export.console_gang import describe_gang, describe_loop, describe_missing
+from tests.unit.account.build import START, make_price, make_record
 
 
 def describe(*parts: StartupPart) -> list[str]:
@@ -34,3 +34,52 @@ def test_an_unknown_wait_says_why() -> None:
     unseen = StartupPart(gang_wait_unknown="nobody looked")
     assert describe(unseen, unseen) == ["wait for the other ranks unknown: nobody looked"]
     assert describe(StartupPart()) == []
+
+
+def describe_job(outcome: str, *ranks: int, world_size: int) -> list[str]:
+    """Return the lines on missing ranks of a job of which these ranks ended like this."""
+    records = [
+        make_record(rank=rank, world_size=world_size, outcome=outcome, heartbeat_time=START)
+        for rank in ranks
+    ]
+    return [str(line) for line in describe_missing(merge(records, now=START))]
+
+
+def test_missing_ranks_are_named_by_number() -> None:
+    """A few by number, many by how many; none where all report, or none does."""
+    assert describe_job("running", 0, 2, world_size=3) == ["2 of 3 ranks report; missing: rank 1"]
+    assert describe_job("completed", 0, world_size=100) == [
+        "1 of 100 ranks reported to the end; missing: rank 1, 2, 3, 4, 5, 6, 7, 8 and 91 more"
+    ]
+    assert describe_job("running", 0, 1, world_size=2) == []
+    assert describe_job("lost", 0, 1, world_size=2) == []
+
+
+def test_a_restart_loop_is_told_with_place_cause_and_money() -> None:
+    """What is not known is left out."""
+
+    def describe(made: int, **more: object) -> list[str]:
+        records = [
+            make_record(
+                number,
+                outcome="failed",
+                time_s={"compute": 10.0},
+                progress={"iterations": made, "optimizer_steps": made},
+                **more,
+            )
+            for number in range(1, 4)
+        ]
+        return [str(line) for line in describe_loop(merge(records, now=START))]
+
+    known = {"attempt_start_step": 0, "attempt_end_step": 1200, "price": make_price("3600")}
+    assert describe(1200, attempt_error_type="ValueError", **known) == [
+        (
+            "restart loop: attempts 1 to 3 got no further than step 1,200 (ValueError), "
+            "since 2025-10-09 08:53 UTC; that cost 20.00 USD"
+        )
+    ]
+    (line,) = describe(57)
+    assert "got 57 steps and no further, since" in line
+    (line,) = describe(0)
+    assert "got not to a single step, since" in line
+    assert "cost" not in line

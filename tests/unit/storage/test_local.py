@@ -157,7 +157,7 @@ def test_a_file_in_the_place_of_the_folder(tmp_path: Path) -> None:
     store = Store(tmp_path / "runs")
     with pytest.raises(StorageError, match=r"\(ENOTDIR\)"):
         store.put("run/x", b"1")
-    for look in (store.list, store.children, store.sizes):
+    for look in (store.list, store.children, store.sizes, store.versions):
         with pytest.raises(StorageError, match=r"a file is in the way"):
             look()
     assert (store.read("run/x"), store.children("run")) == (None, [])
