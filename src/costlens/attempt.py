@@ -23,6 +23,7 @@ from costlens.core.records import LABELS, RankPart, RunPart
 from costlens.core.snapshot_builder import AttemptState
 from costlens.core.timeline import Timeline
 from costlens.core.window import KeepPolicy, Totals
+from costlens.errors import MissingExtraError
 from costlens.observe.device_values import DeviceValues
 from costlens.observe.placement.place import Placement
 from costlens.observe.placement.process_group import share_launch_key
@@ -126,9 +127,14 @@ def _launch_key(placement: Placement, purpose: str) -> str:
 def _recorder(config: Config, clock: Clock, start_ns: int) -> Recorder:
     if config.ranges == "off":
         return Recorder(Timeline(clock, start_ns))
-    # Only now, for it loads torch.
-    from costlens.observe.ranges import RangedRecorder, RangedTimeline
-    from costlens.observe.torch_ranges import make_ranges
+    try:  # only now, for it loads torch
+        from costlens.observe.ranges import RangedRecorder, RangedTimeline
+        from costlens.observe.torch_ranges import make_ranges
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            f"ranges={config.ranges} (from {config.source_of('ranges')}) needs torch, which is not "
+            "installed: pip install 'costlens[torch]', or leave ranges off"
+        ) from error
 
     return RangedRecorder(RangedTimeline(clock, start_ns, make_ranges(config.ranges)))
 

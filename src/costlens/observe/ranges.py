@@ -112,16 +112,13 @@ class RangedTimeline(Timeline):
     def close_iteration(self) -> None:
         """Close the range of the iteration, if it is open; the phases' go on outside of it."""
         if self._iteration:
-            self._close_to(0)
-            self._close(self._iteration.pop())
+            self._close_around()
             self._reopen(self.levels[1:])
 
     def _open_iteration(self, now_ns: int, levels: list[tuple[int, int]]) -> None:
         self._opened_ns = now_ns
-        self._close_to(0)
-        if self._iteration:
-            self._close(self._iteration.pop())
-        self._iteration.append(self._open(ITERATION))
+        self._close_around()
+        self._iteration = [self._open(ITERATION)]
         self._reopen(levels)
 
     def _reopen(self, levels: list[tuple[int, int]], outer: int | None = None) -> None:
@@ -134,11 +131,22 @@ class RangedTimeline(Timeline):
         is_elsewhere = self.owner != get_ident()
         return faults.call("observe.ranges", self._ranges.open, name, is_elsewhere=is_elsewhere)
 
-    def _close_to(self, depth: int) -> None:
-        while len(self._closers) > max(0, depth):
-            self._close(self._closers.pop())
+    def _close_around(self) -> None:
+        self._close_to(0)
+        taken, self._iteration = self._iteration, []
+        _close(taken)
 
-    def _close(self, close: Callable[[], object] | None) -> None:
+    # A signal's handler may unwind the timeline anywhere in here: nothing is taken from a list that
+    # it may have emptied meanwhile.
+    def _close_to(self, depth: int) -> None:
+        above = slice(max(0, depth), None)
+        taken = self._closers[above]
+        del self._closers[above]
+        _close(taken)
+
+
+def _close(closers: list[Callable[[], object] | None]) -> None:
+    for close in reversed(closers):
         if close is not None:
             faults.call("observe.ranges", close)
 

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from costlens.account.ledger import merge, merge_readable, parse_records
 from costlens.core.phases import NAMES
 from costlens.core.records import (
+    Detail,
+    DetailPart,
     ExportHealth,
     IterationTimePart,
     QualityPart,
@@ -314,6 +316,36 @@ def test_telemetry_adds_up_and_shows_the_worst_state() -> None:
     assert telemetry.exports["metrics"] == ExportHealth(
         state="open", exports_ok=9, exports_failed=3, last_error_type="X"
     )
+
+
+def test_the_detail_of_a_run_is_that_of_its_newest_attempt() -> None:
+    """Of its ranks the one whose detail ends last speaks for the run; each keeps its own.
+
+    Unread requests add up; an attempt that has ended has no detail in force.
+    """
+    normal = DetailPart(name=Detail.NORMAL)
+    off, steps = (DetailPart(name=name, until=NOW + 60) for name in (Detail.OFF, Detail.STEPS))
+    records = [
+        make_record(
+            attempt,
+            rank,
+            outcome=outcome,
+            world_size=2,
+            heartbeat_time=NOW,
+            telemetry=TelemetryPart(detail=detail, control_failures=2),
+        )
+        for attempt, rank, outcome, detail in (
+            (1, 0, "failed", off),
+            (2, 0, "running", normal),
+            (2, 1, "running", steps),
+        )
+    ]
+    merged = merge(records, now=NOW)
+    assert merged.telemetry.detail == steps
+    assert merged.telemetry.control_failures == 6
+    assert [rank.detail for rank in merged.ranks] == [normal, steps]
+    ended = merge(records[:1], now=NOW)
+    assert [rank.detail for rank in ended.ranks] == [None]
 
 
 def test_the_merged_record_fits_its_own_schema() -> None:

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from costlens.account.ledger import merge
-from costlens.core.records import QualityPart
+from costlens.core.records import Detail, DetailPart, QualityPart, TelemetryPart
 from costlens.core.run_record import RunRecord
 from costlens.export.console import render
 from tests.unit.account.build import START, make_iteration_time, make_price, make_record
@@ -218,3 +218,14 @@ def test_numbers_without_a_better_have_no_best() -> None:
     page = _page(make_demo(quality={"learning_rate": part, "val_loss": part}))
     assert _line(page, "learning_rate").split() == ["learning_rate", "0.002"]
     assert len(_line(page, "val_loss").split()) > 3
+
+
+def test_what_is_asked_of_a_running_run_is_shown() -> None:
+    """The detail of spans and its end, while it is not normal; and requests that were not read."""
+    until = START + 600
+    steps = TelemetryPart(detail=DetailPart(name=Detail.STEPS, until=until), control_failures=3)
+    page = _page(merge([make_record(outcome="running", telemetry=steps)], now=START + 5))
+    assert _line(page, "detail") == "detail      steps until 2025-10-09 09:03 UTC"
+    assert "3 requests not read" in page
+    normal = TelemetryPart(detail=DetailPart(name=Detail.NORMAL))
+    assert "detail" not in _page(merge([make_record(telemetry=normal)], now=START + 5))

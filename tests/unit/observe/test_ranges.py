@@ -198,6 +198,22 @@ print("torch" in sys.modules, "costlens.observe.ranges" in sys.modules)
     assert done.stdout.split() == ["Timeline", "Recorder", "False", "False"]
 
 
+def test_without_torch_the_setting_is_refused() -> None:
+    """Who asks for ranges of torch where there is none is told how to get it."""
+    script = """
+import sys
+sys.modules["torch"] = None
+import costlens
+costlens.start("plain", summary=False, ranges="record_function")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    assert "pip install 'costlens[torch]'" in done.stderr
+    assert "ranges=record_function (from argument ranges)" in done.stderr
+
+
 class Nvtx:
     """The functions of `torch.cuda.nvtx`, with the stack that each thread has."""
 
