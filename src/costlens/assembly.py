@@ -35,6 +35,7 @@ from costlens.export.health import gather_health
 from costlens.export.otel_setup import Telemetry
 from costlens.export.record import RecordExporter, read_run
 from costlens.gang import Gang
+from costlens.observe.allocation import AllocationWatch
 from costlens.observe.last_words import gather_last_words, witness_end
 from costlens.observe.liveness import Liveness
 from costlens.observe.oom import find_oom, recount_oom
@@ -117,6 +118,7 @@ class Session:
             lambda: None if self.identity is None else self.identity.folder,
             self._builder.counts,
         )
+        self._allocation = AllocationWatch(parts.state, self._store, config.job_times)
         self._liveness = Liveness(parts.recorder, parts.totals, parts.state, clock)
         self._tuning = Tuning(parts.state, parts.totals)
         # The flush has its own deadline on the pipeline thread; the extra second is for the record
@@ -250,6 +252,7 @@ class Session:
 
     def _begin(self) -> None:
         faults.call("session.identity", self._try_settle)
+        faults.call("observe.allocation", self._allocation.look)
         if self.parts.state.oom is None:
             self.parts.state.oom = faults.call("observe.oom", find_oom)
         self._probes.start(self._clock())

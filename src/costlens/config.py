@@ -11,10 +11,11 @@ import os
 import re
 import warnings
 from collections.abc import Iterable, Mapping
+from datetime import datetime, timezone
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, PrivateAttr, ValidationError, field_validator
+from pydantic import AwareDatetime, Field, PrivateAttr, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     NoDecode,
@@ -44,6 +45,9 @@ _DECIMAL = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?
 _MAX_SHOWN_PRICE = 20
 _DECIMALS = ("gpu_hour_price", "node_hour_price", "price_discount", "energy_kwh_price")
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_END = datetime(9999, 1, 1, tzinfo=timezone.utc)
+
 HourPrice = Annotated[
     Decimal, Field(ge=0, lt=1_000_000_000, decimal_places=12, allow_inf_nan=False)
 ]
@@ -54,6 +58,8 @@ Ratio = Annotated[Decimal, Field(ge=0, le=1, decimal_places=12, allow_inf_nan=Fa
 
 CapacityType = Literal["on_demand", "spot", "reserved"]
 """How capacity was bought: prices differ by it."""
+JobTime = Annotated[AwareDatetime, Field(ge=_EPOCH, lt=_END)] | None
+"""A moment that a scheduler's template passes."""
 
 Label = Annotated[str, Field(min_length=1, max_length=200)] | None
 
@@ -142,6 +148,18 @@ class Config(BaseSettings):
     region: Label = Field(None, description="Region or zone whose prices apply.")
     instance_type: Label = Field(None, description="Machine type whose prices apply.")
     currency: str = Field("USD", pattern=r"^[A-Z]{3}$", description="ISO 4217 code of the prices.")
+    job_submit_time: JobTime = Field(
+        None,
+        description="When the job was submitted, in Unix seconds or ISO 8601 with an offset, where "
+        "the scheduler does not tell.",
+    )
+    job_eligible_time: JobTime = Field(
+        None,
+        description="From when on nothing but resources and priority held the job back; as above.",
+    )
+    job_start_time: JobTime = Field(
+        None, description="When its allocation began, from which on it is paid for; as above."
+    )
     quality: Annotated[tuple[str, ...], NoDecode] = Field(
         ("val*", "train_loss", "loss"),
         description="Comma-separated names or globs of logged metrics to keep as quality.",
@@ -273,6 +291,16 @@ class Config(BaseSettings):
         if self.checkpoint_url:
             return self.checkpoint_url.rstrip("/") + "/.costlens"
         return "costlens-runs"
+
+    @property
+    def job_times(self) -> dict[str, float]:
+        """Return the times of the scheduler's job that were given, in Unix seconds."""
+        given = {
+            "submit_time": self.job_submit_time,
+            "eligible_time": self.job_eligible_time,
+            "start_time": self.job_start_time,
+        }
+        return {name: moment.timestamp() for name, moment in given.items() if moment is not None}
 
     @property
     def window_ns(self) -> int:

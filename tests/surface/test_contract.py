@@ -43,6 +43,7 @@ SETTINGS = {
     "preemption_signals",
     *("price_discount", "energy_kwh_price", "price_book", "capacity_type", "cloud_provider"),
     *("region", "instance_type"),
+    *("job_submit_time", "job_eligible_time", "job_start_time"),
     *("project", "team", "experiment", "experiment_version", "model", "dataset_version"),
     *(
         "trace_period_s",

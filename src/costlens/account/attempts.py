@@ -138,7 +138,7 @@ def summarize_attempt(records: Sequence[RankRecord]) -> AttemptSummary:
     return AttemptSummary(
         number=parts[0].number,
         outcome=outcome,
-        start_time=min(part.start_time for part in parts),
+        start_time=min(_paid_since(record) for record in records),
         end_time=max(ends) if len(ends) == len(parts) else None,
         heartbeat_time=max(part.heartbeat_time for part in parts),
         wall_s=max(record.total_ns for record in records) / NS_PER_S,
@@ -157,6 +157,10 @@ def summarize_attempt(records: Sequence[RankRecord]) -> AttemptSummary:
         saved_step=max(saved_steps, default=None),
         end_reason=next((part.end_reason for part in culprits if part.end_reason), None),
     )
+
+
+def _paid_since(record: RankRecord) -> float:
+    return record.attempt.start_time - (record.startup.allocation_s or 0.0)
 
 
 def _is_killed(record: RankRecord) -> bool:

@@ -24,6 +24,7 @@ from costlens.account.documents import encode_document
 from costlens.account.goodput import count_lost_steps, divide_time
 from costlens.account.gpus import merge_gpus
 from costlens.account.quality import merge_quality
+from costlens.account.queue import merge_queue
 from costlens.account.restarts import count_work, find_restart_loop
 from costlens.account.throughput import merge_iteration_times, merge_rates, merge_startup
 from costlens.core.clock import NS_PER_S
@@ -163,7 +164,9 @@ def merge(
     priced = [(record, charge_rank(record)) for record in everyone]
     charges = [charge for _, charge in priced if charge is not None]
     cost = price_run(everyone, lost_steps, is_complete=not _flag_missing(attempts))
+    queue, flags = merge_queue(groups)
     notes += _flag_missing(attempts) + _flag_sums(everyone) + flag_clocks(attempts, everyone, now)
+    notes += flags
     return RunRecord(
         run=newest[0].run,
         attempts=attempts,
@@ -175,6 +178,7 @@ def merge(
         iteration_time=merge_iteration_times(record.iteration_time for record in newest),
         startup=merge_startup([record.startup for record in newest]),
         gpu=merge_gpus(everyone),
+        queue=queue,
         cost=cost,
         goodput=divide_time(everyone, charges, attempts, lost_steps),
         checkpoints=CheckpointPart(time_s=time_s.get("checkpoint", 0.0)),

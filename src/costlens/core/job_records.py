@@ -7,13 +7,16 @@ need not agree with this host's.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from costlens.core.part import Part
 
-__all__ = ["MAX_TEXT", "JobPart"]
+__all__ = ["MAX_TEXT", "MAX_WAITS", "JobPart", "QueuePart", "WaitPart"]
+
+MAX_WAITS = 60
+"""Most waits that the merged record lists; the sums hold all."""
 
 MAX_TEXT = 200
 """Most characters of a name that a scheduler gives; what is longer is cut where it is read."""
@@ -26,6 +29,7 @@ class JobPart(Part):
     """Which job of which scheduler this is; absent fields were not told."""
 
     scheduler: Text = Field(description="slurm, kubernetes, ray, or other where only times are.")
+    cluster: Text | None = None
     job_id: Text | None = Field(None, description="The scheduler's id: what its own tools take.")
     job_uid: Text | None = Field(
         None, description="What tells two jobs of one name apart, where names can come again."
@@ -74,4 +78,43 @@ class JobPart(Part):
     )
     num_gpus: int | None = Field(
         None, ge=0, le=10_000, description="GPUs of this node that the job may use."
+    )
+
+
+class WaitPart(Part):
+    """One wait of a job in its scheduler's queue, before an allocation began."""
+
+    attempt: int = Field(description="The attempt that the wait went before.")
+    job_id: Text | None = None
+    queue: Text | None = None
+    submit_time: UnixTime | None = None
+    eligible_time: UnixTime | None = None
+    start_time: UnixTime
+    wait_s: float = Field(
+        ge=0,
+        description="Eligible to start: for resources and priority; from submission where "
+        "nobody tells since when the job was eligible.",
+    )
+    deferral_s: float | None = Field(
+        None, ge=0, description="Submitted to eligible: holds, dependencies, a begin time."
+    )
+    counted_from: Literal["eligible", "submit"]
+    is_contradictory: bool = Field(
+        False, description="Whether times go backwards, so that a part of the wait counts as 0."
+    )
+
+
+class QueuePart(Part):
+    """What the job waited for its allocations, over all of them; nothing of it is paid for."""
+
+    wait_s: float | None = Field(
+        None, description="Sum of the waits for resources and priority; null when unknown."
+    )
+    deferral_s: float | None = Field(
+        None, description="Sum of the deferrals that are known; null when none is."
+    )
+    num_waits: int = Field(0, description="Allocations whose wait is known.")
+    unknown: str | None = Field(None, description="Why waits are missing.")
+    waits: list[WaitPart] = Field(
+        default_factory=list, max_length=MAX_WAITS, description="The newest waits, in order."
     )

@@ -13,6 +13,7 @@ from pydantic import Field
 from costlens.core.device_records import GpuSummary
 from costlens.core.gang_records import RestartLoopPart
 from costlens.core.goodput_record import GoodputPart
+from costlens.core.job_records import QueuePart
 from costlens.core.records import (
     DetailPart,
     IterationTimePart,
@@ -182,10 +183,7 @@ class RunRecord(Part):
     rates: RatesPart
     iteration_time: IterationTimePart
     startup: StartupPart
-    queue: dict[str, float] = Field(
-        default_factory=dict,
-        description="Waiting times outside the process, where a scheduler tells them.",
-    )
+    queue: QueuePart = QueuePart()
     gpu: GpuSummary = Field(
         default_factory=GpuSummary, description="Device telemetry; what is null is unknown."
     )

@@ -358,3 +358,32 @@ def test_a_record_survives_its_own_json() -> None:
     newer = text.replace('"total_ns"', '"from_the_future":1,"total_ns"')
     assert RankRecord.model_validate_json(newer) == record
     assert len(record.time_ns) == NUM_PHASES
+
+
+def test_time_before_the_process_that_is_paid_for_is_startup() -> None:
+    """From the start of the allocation on: phases still sum to the total, counters include it."""
+    rank = Rank(has_device=True)
+    rank.spend(Phase.COMPUTE, 3 * NS_PER_S)
+    before = rank.look()
+    assert (before.record.attempt.paid_from, before.record.startup.allocation_s) == ("start", None)
+    rank.state.lead_ns = 40 * NS_PER_S
+    rank.spend(Phase.COMPUTE, 2 * NS_PER_S)
+    after = rank.look()
+    record = after.record
+    assert record.attempt.paid_from == "allocation"
+    assert record.startup.allocation_s == 40
+    assert record.total_ns == sum(record.time_ns.values()) == 45 * NS_PER_S
+    assert sum((record.host_ns or {}).values()) == record.total_ns
+    assert record.time_ns["startup"] - before.record.time_ns["startup"] >= 40 * NS_PER_S
+    assert record.attempt.start_time == before.record.attempt.start_time
+    grown = [now - was for now, was in zip(after.settled_ns, before.settled_ns, strict=True)]
+    assert min(grown) >= 0
+    assert sum(grown) == 42 * NS_PER_S
+
+
+def test_an_allocation_that_began_with_the_process_is_known_and_adds_nothing() -> None:
+    """Zero is a measurement here: it says where paid time begins."""
+    rank = Rank()
+    rank.state.lead_ns = 0
+    record = rank.look().record
+    assert (record.attempt.paid_from, record.startup.allocation_s) == ("allocation", 0)

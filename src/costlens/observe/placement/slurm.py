@@ -51,6 +51,7 @@ def detect_job(environ: Mapping[str, str]) -> JobPart | None:
     start_time = read_time(environ.get("SLURM_JOB_START_TIME"))
     return JobPart(
         scheduler="slurm",
+        cluster=cut(environ.get("SLURM_CLUSTER_NAME")),
         job_id=cut(job_id),
         name=cut(environ.get("SLURM_JOB_NAME")),
         task=cut(environ.get("SLURM_ARRAY_TASK_ID")),

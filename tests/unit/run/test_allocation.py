@@ -1,0 +1,96 @@
+"""A process in a Slurm job, with a scontrol that answers like the real one; see tests/slurm."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+SCRIPT = """
+import costlens
+with costlens.start("paid") as run:
+    with run.iteration(samples=1):
+        pass
+"""
+ANSWER = "JobId=77 SubmitTime={submit} EligibleTime={eligible} StartTime={start} RunTime=$run_time"
+
+
+@pytest.fixture
+def start_s(tmp_path: Path) -> int:
+    """Return when the allocation began: 100 s ago, after a wait of 300 s and a hold of 600 s."""
+    start_s = int(time.time()) - 100
+    text = ANSWER.format(submit=start_s - 900, eligible=start_s - 300, start=start_s)
+    program = tmp_path / "bin" / "scontrol"
+    program.parent.mkdir()
+    program.write_text(
+        f"#!/bin/sh\necho asked >> {tmp_path}/asked\n"
+        f"run_time=$(date -u -d @$(($(date +%s) - {start_s})) +%H:%M:%S)\n"
+        f'echo "{text}"\n'
+    )
+    program.chmod(0o755)
+    return start_s
+
+
+def train(tmp_path: Path, **environ: str) -> None:
+    """Run a short training in job 77."""
+    subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        env={
+            "PATH": f"{tmp_path / 'bin'}:{os.defpath}",
+            "COSTLENS_DIR": str(tmp_path / "runs"),
+            "COSTLENS_SUMMARY": "0",
+            "COSTLENS_GPU_HOUR_PRICE": "",
+            "COSTLENS_NODE_HOUR_PRICE": "36",
+            "SLURM_JOB_ID": "77",
+            **environ,
+        },
+        check=True,
+        timeout=60,
+    )
+
+
+def report(tmp_path: Path, run: str) -> dict[str, object]:
+    """Return the merged record of a run."""
+    done = subprocess.run(
+        [sys.executable, "-m", "costlens", "report", run, "--json"],
+        env={"PATH": os.defpath, "COSTLENS_DIR": str(tmp_path / "runs")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    found: dict[str, object] = json.loads(done.stdout)
+    return found
+
+
+def test_the_allocation_is_paid_for_from_its_start_and_once(tmp_path: Path, start_s: int) -> None:
+    """The first process of a job pays for the 100 s before it, the second does not; C143's wait."""
+    train(tmp_path)
+    train(tmp_path)
+    first, second = (report(tmp_path, run) for run in ("paid-77", "paid-77-2"))
+    assert first["queue"]["wait_s"] == 300
+    assert first["queue"]["deferral_s"] == 600
+    assert second["queue"]["wait_s"] is None
+    for merged, lead_s in ((first, 100), (second, 0)):
+        spent = dict(merged["time_s"])
+        total_s = spent.pop("total")
+        assert sum(spent.values()) == pytest.approx(total_s, abs=1e-6)
+        assert total_s > lead_s
+        assert float(merged["cost"]["total"]) == pytest.approx(total_s / 100, abs=1e-6)
+    record = json.loads((tmp_path / "runs" / "paid-77" / "record-1-0.json").read_text())
+    began_s = record["attempt"]["process_start_time"]
+    assert first["startup"]["allocation_s"] == pytest.approx(began_s - start_s, abs=0.01)
+    assert first["attempts"][0]["start_time"] == pytest.approx(start_s, abs=0.01)
+    assert second["startup"]["allocation_s"] is None
+    assert second["time_s"]["total"] < first["time_s"]["total"]
+    assert (tmp_path / "asked").read_text().count("asked") == 1
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [
+        ".allocations",
+        "paid-77",
+        "paid-77-2",
+    ]
