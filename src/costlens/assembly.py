@@ -100,7 +100,7 @@ class Session:
         self.context = self._make_context()
         parts.state.log = self.context.log
         self._record = RecordExporter(self._find_folder, clock, self.context.log)
-        self._probes = ProbeSet(make_probes(config, parts.state))
+        self._probes = ProbeSet(make_probes(config, parts.state, parts.host))
         self._builder = SnapshotBuilder(
             parts.state,
             parts.timeline,

@@ -25,6 +25,7 @@ from costlens.core.timeline import Timeline
 from costlens.core.window import KeepPolicy, Totals
 from costlens.errors import MissingExtraError
 from costlens.observe.device_values import DeviceValues
+from costlens.observe.host_probe import HostSources
 from costlens.observe.placement.place import Placement
 from costlens.observe.placement.process_group import share_launch_key
 from costlens.observe.process import is_interactive, pid_space, process_age_ns, start_ticks
@@ -47,6 +48,7 @@ class Parts:
     quality: QualityBook
     values: DeviceValues
     state: AttemptState
+    host: HostSources
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,7 @@ def build_parts(
         quality=QualityBook(),
         values=DeviceValues(clock),
         state=state,
+        host=HostSources(),
     )
     return parts, _launch_key(placement, f"{config.name}#{turn}")
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 from costlens.config import Config
 from costlens.core.probe import Probe
 from costlens.core.snapshot_builder import AttemptState
+from costlens.observe.host_probe import HostProbe, HostSources
 from costlens.observe.nvml import NvmlProbe
 from costlens.observe.pricing import PriceProbe
 
 __all__ = ["make_probes"]
 
 
-def make_probes(config: Config, state: AttemptState) -> list[Probe]:
+def make_probes(config: Config, state: AttemptState, sources: HostSources) -> list[Probe]:
     """Return the probes that the settings ask for, unopened; calling thread, imports nothing heavy.
 
     Args:
         config: The settings of the run.
         state: The attempt; its rank says which devices and whose host are read.
+        sources: What the run tells about its loader workers and its reads.
     """
     # The devices come first: what they are called decides on their price.
-    return [NvmlProbe(state), PriceProbe(config, state)]
+    return [NvmlProbe(state), PriceProbe(config, state), HostProbe(state, sources)]

@@ -15,6 +15,7 @@ from pydantic import Field, field_validator
 
 from costlens.core.device_records import MAX_GPUS, GpuDriverPart, GpuPart
 from costlens.core.gang_records import GangPart
+from costlens.core.host_records import HostPart
 from costlens.core.job_records import JobPart
 from costlens.core.part import Part
 
@@ -473,6 +474,7 @@ class RankRecord(Part):
     oom: OomPart | None = None
     last_words: LastWordsPart | None = None
     gang: GangPart | None = Field(None, description="What rank 0 sees; absent on the others.")
+    host: HostPart | None = None
     gpu_driver: GpuDriverPart | None = None
     gpus: list[GpuPart] = Field(
         default_factory=list, max_length=MAX_GPUS, description="The devices this rank may use."

@@ -126,6 +126,8 @@ class WatchedLoader(Generic[T]):
             return WatchedIterator(None, iter(loader), self._transfer)
         # Starting the workers is a wait for data, too.
         iterator = fetch(loop, lambda: iter(loader), loader, is_batch=False)
+        with loop.contained:
+            loop.on_iterator(iterator)
         return WatchedIterator(loop, iterator, self._transfer)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the loader has
@@ -230,6 +232,7 @@ class LoaderWatch:
         return iterator
 
     def _watch_iterator(self, iterator: Iterator[Any]) -> None:
+        self._loop.on_iterator(iterator)
         # Of the iterators of earlier epochs only the one that is still alive matters.
         del self._overrides[1:]
         for name, around in (("_next_data", self._next_data), ("_reset", self._reset)):

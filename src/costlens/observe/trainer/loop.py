@@ -36,6 +36,8 @@ class LoopTimes:
         is_complete: Whether a batch has ended whose row is not cut yet.
         is_evaluating: Whether an evaluation loop runs (the sanity check is none).
         is_starting: Whether the set-up of this fit lasts: no batch has been fetched.
+        is_new_evaluation: Whether the iterators of an evaluation have not been told yet.
+        on_iterators: Called once an epoch or evaluation, when its iterators have been made.
         is_tuning: Tells whether what runs now is a tuner's trial and not the fit itself.
         note_save: Called when a save is complete.
         num_micro: Training steps that returned in the batch under way.
@@ -52,11 +54,13 @@ class LoopTimes:
         "gaps",
         "is_complete",
         "is_evaluating",
+        "is_new_evaluation",
         "is_starting",
         "is_tuning",
         "note_save",
         "num_begun",
         "num_micro",
+        "on_iterators",
         "profiler",
         "recorder",
         "state",
@@ -74,6 +78,8 @@ class LoopTimes:
         self.is_evaluating = False
         self.is_starting = True
         self.is_tuning: Callable[[], bool] = bool
+        self.is_new_evaluation = False
+        self.on_iterators: Callable[[], object] = bool
         self.note_save: Callable[[], None] = _note_nothing
         self._has_gap = False
         self._has_wait = False
@@ -119,10 +125,18 @@ class LoopTimes:
         """Count a batch of validation; the sanity check's are none."""
         if self.is_evaluating:
             self.counters.validation_batches += 1
+        if self.is_new_evaluation:
+            self._tell_iterators()
 
     def count_test_batch(self) -> None:
         """Count a batch of a test."""
         self.counters.test_batches += 1
+        if self.is_new_evaluation:
+            self._tell_iterators()
+
+    def _tell_iterators(self) -> None:
+        self.is_new_evaluation = False
+        self.on_iterators()
 
     def open_backward(self) -> None:
         """Begin the backward pass."""
@@ -196,6 +210,7 @@ class LoopTimes:
             if self.profiler is not None:
                 self.profiler.at_next_bracket(None)
             self.end_fetch()
+            self.on_iterators()
 
 
 def _note_nothing() -> None:

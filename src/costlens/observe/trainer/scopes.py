@@ -186,6 +186,7 @@ class EvaluationScope:
 
     def __enter__(self) -> None:
         times = self._times
+        times.is_new_evaluation = True
         times.is_evaluating = not (self._trainer.sanity_checking or times.is_tuning())
         if times.is_evaluating:
             self._depth = times.timeline.depth

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from costlens.core.clock import NS_PER_S
+from costlens.core.guard import faults
 from costlens.core.phases import Phase
 from costlens.core.recorder import Recorder
 from costlens.core.snapshot_builder import AttemptState
 from costlens.core.timeline import Timeline
 from costlens.observe.device_events import DeviceGaps
 from costlens.observe.device_values import DeviceValues
+from costlens.observe.host_probe import HostSources
 from costlens.observe.trainer import facts
 from costlens.observe.trainer.batches import BatchCounter
 from costlens.observe.trainer.brackets import BracketProfiler, Scope, ScopeTable
@@ -47,6 +49,10 @@ class WatchedParts(Protocol):
     @property
     def values(self) -> DeviceValues:
         """Return what takes counts and metrics that may be on a device."""
+
+    @property
+    def host(self) -> HostSources:
+        """Return what takes the workers of data loaders."""
 
     @property
     def state(self) -> AttemptState:
@@ -85,6 +91,7 @@ class TrainerWatch:
         self._values = parts.values
         self._recorder = parts.recorder
         self._timeline = parts.timeline
+        self._host = parts.host
         self._choices = choices
         self._counter = BatchCounter(parts.recorder.counters, parts.values, choices.tokens)
         self._quality = QualityReader(parts.values, choices.quality)
@@ -96,6 +103,7 @@ class TrainerWatch:
         self._is_automatic = True
         self._times = LoopTimes(parts.timeline, parts.recorder, parts.state)
         self._times.is_tuning = lambda: facts.is_tuning(trainer)
+        self._times.on_iterators = self._tell_iterators
         self._times.note_save = self._note_save
         self._methods: list[ScopedMethod] = []
 
@@ -125,6 +133,11 @@ class TrainerWatch:
     def _after_loader(self) -> None:
         if self.trainer.training:
             self._times.open_wait()
+
+    def _tell_iterators(self) -> None:
+        with faults.contain("lightning.iterators"):
+            for iterator in facts.iterate_iterators(self.trainer):
+                self._host.workers.add(iterator)
 
     def _is_overridden(self, kind: str, owner: str, hook: str) -> bool:
         if kind == "LightningModule":
