@@ -27,7 +27,8 @@ PUBLIC = {
 }
 
 RUN_MEMBERS = {
-    *("attempt", "batches", "finish", "id", "iteration", "log", "open", "phase", "watch"),
+    *("attempt", "batches", "filesystem", "finish", "id", "iteration", "log", "open", "phase"),
+    "watch",
     # for doorways and tests
     *("clock", "close_at_exit", "config", "parts", "silence", "snapshot"),
 }

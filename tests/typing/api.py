@@ -67,6 +67,13 @@ def watched_batches_keep_their_type(run: Run) -> Iterator[tuple[int, str]]:
         yield batch
 
 
+def count_the_reads_of_a_data_set(run: Run) -> None:
+    """Ask for a file system that is counted, by URL or around one's own."""
+    filesystem = run.filesystem("s3://bucket/data", anon=True)
+    with run.filesystem(filesystem).open("bucket/data/a.bin") as file:
+        file.read()
+
+
 def train_with_lightning() -> None:
     """Make the callback in every documented way."""
     CostLensCallback()
