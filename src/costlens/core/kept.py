@@ -20,6 +20,8 @@ _MIN_FOR_MEDIAN = 20
 _MEDIAN_EVERY = 16
 # At two spans or more each, as many as the hourly limit on spans lets go at once.
 _MAX_ASKED = 150
+# Looked up once: reading a member of an enumeration costs as much as the rest of a comparison.
+_OFF, _STEPS = Detail.OFF, Detail.STEPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +94,19 @@ class Keeper:
             before_ns: Nanoseconds per phase at the end of the iteration before.
             iteration_ns: Its duration.
         """
-        if self.detail is Detail.OFF:
+        policy, is_asked = self._policy, self.detail is _STEPS
+        if self.detail is _OFF:
             return
-        policy, is_asked = self._policy, self.detail is Detail.STEPS
-        reason = self._judge(row.number, iteration_ns)
-        if reason == "asked" and not (is_asked and len(self._kept) < _MAX_ASKED):
+        if row.number == 0:
+            reason = "first"
+        elif row.number % policy.every == 0 and self._num_sampled < policy.max_sampled:
+            self._num_sampled += 1
+            reason = "sampled"
+        elif self._is_slow(iteration_ns):
+            reason = "slow"
+        elif is_asked and len(self._kept) < _MAX_ASKED:
+            reason = "asked"
+        else:
             return
         own_ns = tuple(now - before for now, before in zip(row.phase_ns, before_ns, strict=True))
         kept = Iteration(
@@ -118,14 +128,6 @@ class Keeper:
         self._num_sampled = 0
         self.detail = self.next_detail
         return tuple(kept)
-
-    def _judge(self, number: int, iteration_ns: int) -> str:
-        if number == 0:
-            return "first"
-        if number % self._policy.every == 0 and self._num_sampled < self._policy.max_sampled:
-            self._num_sampled += 1
-            return "sampled"
-        return "slow" if self._is_slow(iteration_ns) else "asked"
 
     def _is_slow(self, iteration_ns: int) -> bool:
         if self._sketch.count <= _MIN_FOR_MEDIAN:
