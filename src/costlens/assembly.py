@@ -29,6 +29,7 @@ from costlens.core.records import (
 from costlens.core.shutdown import lengthen_shutdown
 from costlens.core.snapshot import Exporter, Snapshot
 from costlens.core.snapshot_builder import AttemptState, SnapshotBuilder
+from costlens.core.spread import first_window_ns
 from costlens.errors import StorageError
 from costlens.export.console import render
 from costlens.export.health import gather_health
@@ -151,6 +152,7 @@ class Session:
         self._probes.load()
         self.exporters = self._make_exporters() if self._given is None else list(self._given)
         faults.call("session.prepare", self._prepare)
+        rank = self.parts.state.rank
         pipeline = Pipeline(
             self.parts.recorder,
             self.parts.totals,
@@ -159,6 +161,9 @@ class Session:
             begin=self._begin,
             poll=self._poll,
             close=self._close_window,
+            first_window_ns=first_window_ns(
+                self.proposed_run_id, rank.rank, rank.world_size, self.config.window_ns
+            ),
         )
         self._liveness.begin()
         self.end.pipeline = pipeline

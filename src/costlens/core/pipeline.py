@@ -38,6 +38,7 @@ class Pipeline:
         poll: Called after every drain, before a window closes: resolves device events, folds
             quality.
         close: Called with the monotonic end of each window and whether it is the last.
+        first_window_ns: Length of the first window, if it is another.
 
     Attributes:
         ready: Set once ``begin`` has returned.
@@ -55,11 +56,13 @@ class Pipeline:
         begin: Callable[[], None],
         poll: Callable[[], None],
         close: Callable[[int, bool], None],
+        first_window_ns: int | None = None,
     ) -> None:
         self._recorder = recorder
         self._totals = totals
         self._clock = clock
         self._window_ns = window_ns
+        self._first_window_ns = window_ns if first_window_ns is None else first_window_ns
         self._begin = begin
         self._poll = poll
         self._close = close
@@ -95,7 +98,7 @@ class Pipeline:
     def _main(self) -> None:
         faults.call("pipeline.begin", self._begin)
         self.ready.set()
-        next_close_ns = self._clock() + self._window_ns
+        next_close_ns = self._clock() + self._first_window_ns
         while not self._is_stopping:
             wait_s = min(_DRAIN_EVERY_S, max(0.0, (next_close_ns - self._clock()) / NS_PER_S))
             with contextlib.suppress(queue.Empty):

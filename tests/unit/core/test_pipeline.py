@@ -22,7 +22,9 @@ WINDOW_NS = 10 * NS_PER_S
 class Stages:
     """A pipeline whose stages write down what happens to them."""
 
-    def __init__(self, clock: Clock, capacity: int = 16384) -> None:
+    def __init__(
+        self, clock: Clock, capacity: int = 16384, first_window_ns: int | None = None
+    ) -> None:
         self.events: list[object] = []
         self.recorder = Recorder(Timeline(FakeClock(), 0), capacity)
         self.totals = Totals()
@@ -37,6 +39,7 @@ class Stages:
             begin=self._begin,
             poll=self._poll,
             close=self._close,
+            first_window_ns=first_window_ns,
         )
 
     def _begin(self) -> None:
@@ -85,6 +88,14 @@ def test_the_stages_come_in_order_and_the_last_window_is_marked() -> None:
         (30 * NS_PER_S, False),
         (31 * NS_PER_S, True),
     ]
+
+
+def test_a_shorter_first_window_shifts_all_others() -> None:
+    """Ranks that begin together stay apart: every later window is as long as usual."""
+    stages = Stages(scripted(0, 0, 3, 3, 13, 13, 23, 24), first_window_ns=3 * NS_PER_S)
+    stages.stop_at_close(3)
+    ends_s = [event[0] / NS_PER_S for event in stages.run()[1:]]
+    assert ends_s == [3, 13, 23, 24]
 
 
 def test_a_process_that_was_stopped_gets_one_long_window() -> None:

@@ -10,16 +10,22 @@ import subprocess
 import sys
 import textwrap
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 import costlens
+from costlens.config import Config
 from costlens.core import lifetime
 from costlens.core.guard import faults
 from costlens.core.phases import NAMES
 from costlens.core.records import Outcome, RankRecord
+from costlens.core.spread import first_window_ns
 from costlens.errors import ConfigError, CostlensError
+from costlens.observe.placement.place import Placement
+from costlens.run import Run
+from costlens.testing import MemoryExporter
 
 
 def _start(name: str = "test", **settings: object) -> costlens.Run:
@@ -327,3 +333,46 @@ def test_a_price_says_where_it_came_from(monkeypatch: pytest.MonkeyPatch) -> Non
     assert record is not None
     assert record.price is not None
     assert (record.price.amount, record.price.source) == ("3", "argument node_hour_price")
+
+
+def test_eight_ranks_that_begin_together_export_apart_and_lose_nothing() -> None:
+    """Windows of each rank follow one another without a gap, however short its first one is.
+
+    A run of no length at all has its one window, and its counts.
+    """
+    config = Config(name="job", run_id="job", window_s=0.2, summary=False, log_level="error")
+    exporters = [MemoryExporter() for _ in range(8)]
+    runs = [
+        Run(
+            config,
+            placement=Placement(launch_key="launch", rank=rank, world_size=8),
+            exporters=[exporter],
+        ).open()
+        for rank, exporter in enumerate(exporters)
+    ]
+    for _ in range(30):
+        for run in runs:
+            with run.iteration(samples=1):
+                pass
+        time.sleep(0.02)
+    for run, exporter in zip(runs, exporters, strict=True):
+        record = run.finish()
+        windows = [snapshot.window for snapshot in exporter.snapshots]
+        assert all(a.end_ns == b.start_ns for a, b in pairwise(windows))
+        assert sum(window.counts.get("samples", 0) for window in windows) == 30
+        assert sum(window.num_iterations for window in windows) == 29
+        assert sum(sum(window.phase_ns) for window in windows) <= record.total_ns
+    firsts = [
+        exporter.snapshots[0].window.end_ns - exporter.announced.window.end_ns
+        for exporter in exporters
+    ]
+    planned = [first_window_ns("job", rank, 8, config.window_ns) for rank in range(8)]
+    assert all(first >= plan for first, plan in zip(firsts, planned, strict=True))
+    short = MemoryExporter()
+    place = Placement(launch_key="short", rank=5, world_size=8)
+    run = Run(config, placement=place, exporters=[short]).open()
+    with run.iteration(samples=7):
+        pass
+    run.finish()
+    assert sum(snapshot.window.counts.get("samples", 0) for snapshot in short.snapshots) == 7
+    assert short.snapshots[-1].is_last
