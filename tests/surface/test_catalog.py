@@ -47,8 +47,27 @@ NAMES = {
     "process.cpu.time",
     "process.memory.usage",
 }
+# The devices.
+NAMES |= {
+    "costlens.gpu.activity.ratio",
+    "costlens.gpu.clock.frequency",
+    "costlens.gpu.nvlink.io",
+    "costlens.gpu.power.limit",
+    "costlens.gpu.state",
+    "costlens.gpu.throttle.time",
+    "hw.energy",
+    "hw.errors",
+    "hw.gpu.io",
+    "hw.gpu.memory.limit",
+    "hw.gpu.memory.usage",
+    "hw.gpu.utilization",
+    "hw.power",
+    "hw.temperature",
+}
 # UCUM; what stands in braces is for people and is no unit.
-UNITS = {"", "1", "s", "By", "{currency}", "{currency}/h"}
+UNITS = {"", "1", "s", "By", "W", "J", "Cel", "Hz", "{currency}", "{currency}/h"}
+# Ratios that OpenTelemetry named.
+OTHERS_RATIOS = {"hw.gpu.utilization"}
 
 
 def test_names_are_frozen() -> None:
@@ -66,7 +85,8 @@ def test_every_metric_says_what_it_is() -> None:
         assert metric.description[0].isupper() or metric.description[0].isdigit(), metric.name
         is_count = metric.unit.startswith("{") and metric.unit.endswith("}")
         assert is_count or metric.unit in UNITS, metric.name
-        assert (metric.unit == "1") == metric.name.endswith(".ratio"), metric.name
+        is_ratio = metric.name.endswith(".ratio") or metric.name in OTHERS_RATIOS
+        assert (metric.unit == "1") == is_ratio, metric.name
 
 
 def test_units_are_not_in_names() -> None:

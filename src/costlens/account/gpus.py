@@ -11,7 +11,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from costlens.core.device_records import GpuDevice, GpuPart, GpuSummary
 from costlens.core.records import RankRecord
 
-__all__ = ["mean_activity", "mean_utilization", "merge_gpus", "sum_known", "sum_maps"]
+__all__ = [
+    "ALL_GPUS",
+    "combine_gpus",
+    "mean_activity",
+    "mean_utilization",
+    "merge_gpus",
+    "sum_known",
+    "sum_maps",
+]
+
+ALL_GPUS = "all"
+"""What the devices of a rank are called when they are told together."""
 
 _NO_GPU = "no rank has seen a GPU"
 
@@ -134,3 +145,40 @@ def _explain(records: Sequence[RankRecord]) -> str:
 
 def _whole(sums: Mapping[str, float]) -> dict[str, int]:
     return {name: int(value) for name, value in sums.items()}
+
+
+def combine_gpus(gpus: Sequence[GpuPart]) -> GpuPart:
+    """Return several devices of a rank as one, called ``all``.
+
+    Sums of what adds up, means over the devices of shares and clocks, the hottest temperature.
+
+    Args:
+        gpus: At least one device.
+    """
+
+    def told(name: str) -> list[float]:
+        return [value for gpu in gpus if (value := getattr(gpu, name)) is not None]
+
+    sums = (
+        *("memory_used_bytes", "memory_total_bytes", "power_watts", "power_limit_watts"),
+        *("energy_joules", "sampled_s", "busy_s", "utilization_s", "activity_s", "num_losses"),
+    )
+    means = ("utilization", "memory_utilization", "sm_clock_hertz", "memory_clock_hertz")
+    most = ("temperature_celsius", "memory_temperature_celsius")
+    throttled = [gpu.throttle_s for gpu in gpus if gpu.throttle_s is not None]
+    busiest = [gpu.activity for gpu in gpus if gpu.activity]
+    return GpuPart.model_validate(
+        {
+            "uuid": ALL_GPUS,
+            "is_simulated": any(gpu.is_simulated for gpu in gpus),
+            "is_lost": all(gpu.is_lost for gpu in gpus),
+            **{name: sum_known(told(name)) for name in sums if told(name)},
+            **{name: sum(told(name)) / len(told(name)) for name in means if told(name)},
+            **{name: max(told(name)) for name in most if told(name)},
+            "activity": {u: total / len(busiest) for u, total in sum_maps(busiest).items()},
+            "activity_busy_s": sum_maps(gpu.activity_busy_s for gpu in gpus),
+            "throttle_s": sum_maps(throttled) if throttled else None,
+            "io_bytes": _whole(sum_maps(gpu.io_bytes for gpu in gpus)),
+            "errors": _whole(sum_maps(gpu.errors for gpu in gpus)),
+        }
+    )

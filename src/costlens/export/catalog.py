@@ -15,6 +15,7 @@ from costlens.core.phases import NAMES
 from costlens.core.snapshot import Snapshot
 from costlens.core.window import Histogram
 from costlens.export import readings
+from costlens.export.catalog_gpu import GPU_METRICS
 from costlens.export.metric import NUM_OWN_VALUES, Kind, Metric
 from costlens.export.readings import Attributes, Point, each, one
 
@@ -295,7 +296,9 @@ METRICS: tuple[Metric, ...] = (
         "Writes of the record that failed.",
         one(lambda s: s.record.telemetry.record_failures),
     ),
-    # The process, under OpenTelemetry's own names.
+    # The devices, under OpenTelemetry's own names where it has one.
+    *GPU_METRICS,
+    # The process, the same.
     Metric(
         "process.cpu.time",
         "counter",

@@ -8,7 +8,7 @@ holds, ``otel_spans`` writes it.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from opentelemetry.sdk.metrics import Exemplar
@@ -17,6 +17,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from costlens.config import Config
 from costlens.core.clock import NS_PER_S, Clock
+from costlens.core.device_records import GpuPart
 from costlens.core.records import Outcome, RankRecord
 from costlens.core.snapshot import Snapshot
 from costlens.core.window import Iteration
@@ -67,6 +68,7 @@ class TracesExporter:
         self._open: dict[int, Period] = {}
         self._bins: Mapping[int, int] = {}
         self._exemplars: list[Exemplar] = []
+        self._gpus: Sequence[GpuPart] = ()
         self._record: RankRecord | None = None
         self._marker: SpanContext | None = None
 
@@ -105,6 +107,7 @@ class TracesExporter:
         self._spans.open(record)
         self._open.clear()
         self._bins = {}
+        self._gpus = record.gpus
         self._marker = self._spans.locate(otel_ids.marker_ids(*run_key(record)))
         if record.rank.rank == 0:
             links = [(self._launcher, "launched_by")]
@@ -124,6 +127,7 @@ class TracesExporter:
         is_empty = bool(self._open) and window.start_ns == window.end_ns
         number = max(self._open) if is_empty else self._period_of(snapshot, window.start_ns)
         period = self._open.setdefault(number, Period(number, window.start_ns, window.end_ns))
+        self._note_gpus(period, snapshot.record.gpus)
         bins = snapshot.record.iteration_time.sketch
         seen = snapshot.quality.window.items()
         quality = {name: summary.last for name, summary in seen if summary.last is not None}
@@ -143,6 +147,11 @@ class TracesExporter:
 
     def finish(self, deadline_ns: int) -> None:
         """Do nothing: everything is submitted, and the workers flush under one deadline."""
+
+    def _note_gpus(self, period: Period, gpus: Sequence[GpuPart]) -> None:
+        if not period.gpus:
+            period.gpus_before = self._gpus
+        period.gpus = self._gpus = gpus
 
     def _period_of(self, snapshot: Snapshot, mono_ns: int) -> int:
         return snapshot.anchor.to_wall_ns(mono_ns) // self._period_ns

@@ -7,10 +7,11 @@ OpenTelemetry; monotonic nanoseconds throughout.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from costlens.core.clock import NS_PER_S
+from costlens.core.device_records import GpuPart
 from costlens.core.phases import NAMES, NUM_PHASES
 from costlens.core.quality import Observation
 from costlens.core.records import Detail
@@ -117,6 +118,8 @@ class Period:
     quality: dict[str, float] = field(default_factory=dict)
     kept: list[Iteration] = field(default_factory=list)
     alarms: list[Observation] = field(default_factory=list)
+    gpus_before: Sequence[GpuPart] = ()
+    gpus: Sequence[GpuPart] = ()
     detail: Detail = Detail.NORMAL
 
     def add(self, window: Window, durations: Sketch, quality: Mapping[str, float]) -> None:

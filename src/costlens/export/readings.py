@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from costlens.account.cost import NS_PER_HOUR, charge_rank
 from costlens.core.clock import NS_PER_S
 from costlens.core.phases import NAMES, Phase
-from costlens.core.records import LABELS, Outcome, RunPart
+from costlens.core.records import LABELS, Outcome, RankRecord, RunPart
 from costlens.core.snapshot import Snapshot
 from costlens.core.window import Histogram
 
@@ -67,6 +67,7 @@ INFO = (
     *("costlens.run.name", "costlens.framework", "costlens.version", "costlens.device"),
     *("costlens.attempt", "host.name"),
     *LABEL_ATTRIBUTES.values(),
+    *("hw.id", "hw.name", "hw.serial_number", "costlens.gpu.pci_id", "costlens.gpu.driver"),
 )
 
 _STATE_OF_PHASE = {
@@ -78,6 +79,7 @@ _STATE_OF_PHASE = {
     Phase.SHUTDOWN: "stopping",
 }
 _MAX_VALUE_LENGTH = 100
+_MAX_LIST_LENGTH = 400
 
 _LOSS = re.compile(r"(^|[^a-z])loss([^a-z]|$)")
 _VALIDATION = re.compile(r"(^|[^a-z])(val|valid|validation|eval)([^a-z]|$)")
@@ -135,7 +137,21 @@ def run_info(snapshot: Snapshot) -> Iterable[Point]:
         "host.name": rank.host_name,
         **label_attributes(run),
     }
-    return [({key: value[:_MAX_VALUE_LENGTH] for key, value in known.items() if value}, 1)]
+    shown = {key: value[:_MAX_VALUE_LENGTH] for key, value in known.items() if value}
+    return [({**shown, **gpu_info(record)}, 1)]
+
+
+def gpu_info(record: RankRecord) -> dict[str, str]:
+    """Return which GPUs a rank has, as attributes: of several, all in the order of the record."""
+    gpus, driver = record.gpus, record.gpu_driver
+    known = {
+        "hw.id": [gpu.uuid for gpu in gpus],
+        "hw.name": sorted({gpu.name for gpu in gpus if gpu.name}),
+        "hw.serial_number": [gpu.serial for gpu in gpus if gpu.serial],
+        "costlens.gpu.pci_id": [gpu.pci_id for gpu in gpus if gpu.pci_id],
+        "costlens.gpu.driver": [driver.driver_version] if driver and driver.driver_version else [],
+    }
+    return {key: ",".join(values)[:_MAX_LIST_LENGTH] for key, values in known.items() if values}
 
 
 def label_attributes(run: RunPart) -> dict[str, str]:

@@ -5,8 +5,12 @@ Real timeline, recorder, totals and snapshot builder on a clock one turns.
 
 from __future__ import annotations
 
+from typing import Any
+
+from costlens.account.device_meter import COUNTERS, THROTTLE_REASONS
 from costlens.account.throughput import compute_rates
 from costlens.core.clock import NS_PER_S, Anchor
+from costlens.core.device_records import GpuDriverPart, GpuPart
 from costlens.core.gang_records import GangPart
 from costlens.core.phases import Phase
 from costlens.core.quality import Observation, QualityBook
@@ -54,6 +58,7 @@ class Rehearsal:
         self.totals = Totals(KeepPolicy(every=every))
         self.quality = QualityBook()
         self.alarms: list[Observation] = []
+        self.gpus: list[GpuPart] = []
         self.state = AttemptState(
             run=RunPart(
                 id=run_id, name="gpt-small", framework="torch 2.13", costlens_version="0.1.0"
@@ -71,7 +76,11 @@ class Rehearsal:
             self.quality,
             rates=compute_rates,
             telemetry=lambda: self.telemetry,
-            probed=lambda: {"price": price},
+            probed=lambda: {
+                "price": price,
+                "gpus": self.gpus,
+                "gpu_driver": GpuDriverPart(state="ok", driver_version="57.8"),
+            },
         )
 
     def spend(self, phase: Phase, seconds: float) -> None:
@@ -125,6 +134,7 @@ def complete(price: PricePart | None = PRICE) -> Rehearsal:
     run.state.gang_wait_ns = 1_500_000_000
     run.state.gang = GangPart(num_reporting=3, num_restarts=2, restart_loop=0)
     run.steps(20)
+    run.gpus = [make_gpu()]
     run.recorder.counters.add_loss_tokens(1500)
     run.recorder.counters.validation_batches = 3
     run.log(loss=2.5, val_loss=2.0, test_loss=1.0, grad_norm=0.5, learning_rate=1e-3, accuracy=0.7)
@@ -133,6 +143,38 @@ def complete(price: PricePart | None = PRICE) -> Rehearsal:
         exports={"traces": ExportHealth(state="ok", exports_ok=2, items_dropped=5)},
     )
     return run
+
+
+def make_gpu(uuid: str = "GPU-a", **changes: Any) -> GpuPart:
+    """Return a device that tells everything; it drew 300 W at 40 % for 20 s."""
+    told: dict[str, Any] = {
+        "uuid": uuid,
+        "name": "H1",
+        "serial": "16",
+        "pci_id": "17:00.0",
+        "utilization": 0.4,
+        "memory_used_bytes": 20,
+        "memory_total_bytes": 80,
+        "power_watts": 300,
+        "power_limit_watts": 700,
+        "temperature_celsius": 60,
+        "memory_temperature_celsius": 70,
+        "sm_clock_hertz": 1.9e9,
+        "memory_clock_hertz": 2.6e9,
+        "activity": {"sm": 0.4, "tensor": 0.2, "dram": 0.3},
+        "sampled_s": 20,
+        "busy_s": 8,
+        "utilization_s": 20,
+        "activity_busy_s": {"sm": 8, "tensor": 4, "dram": 6},
+        "activity_s": 20,
+        "energy_joules": 6000,
+        "energy_source": "counter",
+        "energy_s": 20,
+        "throttle_s": {**dict.fromkeys(THROTTLE_REASONS, 0), "power_cap": 2},
+        "io_bytes": dict.fromkeys(COUNTERS["io"], 1000),
+        "errors": {**dict.fromkeys(COUNTERS["errors"], 0), "xid": 1},
+    }
+    return GpuPart.model_validate(told | changes)
 
 
 class Outbox:
