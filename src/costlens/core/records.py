@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
+from costlens.core.checkpoint_records import CheckpointsPart
 from costlens.core.device_records import MAX_GPUS, GpuDriverPart, GpuPart
 from costlens.core.gang_records import GangPart
 from costlens.core.host_records import HostPart
@@ -473,6 +474,7 @@ class RankRecord(Part):
     stall: StallPart | None = None
     oom: OomPart | None = None
     last_words: LastWordsPart | None = None
+    checkpoints: CheckpointsPart | None = None
     gang: GangPart | None = Field(None, description="What rank 0 sees; absent on the others.")
     host: HostPart | None = None
     gpu_driver: GpuDriverPart | None = None

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from costlens.core.checkpoint_records import CheckpointsPart
 from costlens.core.clock import NS_PER_S, Anchor
 from costlens.core.gang_records import GangPart
 from costlens.core.job_records import JobPart
@@ -99,6 +100,7 @@ class AttemptState:
     oom: OomPart | None = None
     detail: DetailPart = field(default_factory=lambda: DetailPart(name=Detail.NORMAL))
     last_words: LastWordsPart | None = None
+    checkpoints: CheckpointsPart | None = None
     gpu_ordinals: tuple[int, ...] | None = None
     last_xid: int | None = None
     log: Logger = log
@@ -246,6 +248,7 @@ class SnapshotBuilder:
             stall=None if open_at is None else state.stall,
             oom=state.oom,
             last_words=state.last_words,
+            checkpoints=state.checkpoints,
             job=state.job,
             gang=state.gang,
             **self._probed(),

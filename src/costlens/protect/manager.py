@@ -1,0 +1,305 @@
+"""Saves and resumes one run: snapshot here, publish there, and learn from both.
+
+Lives on the training thread, between two optimizer steps; only the writer's thread and the
+start-up touch the store. Doors give it the state to save and call :meth:`CheckpointManager.step`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from costlens.core.checkpoint_records import CheckpointsPart, IntervalPart
+from costlens.core.clock import NS_PER_S, Clock
+from costlens.core.log import Logger
+from costlens.core.phases import Phase
+from costlens.core.scopes import PhaseScope
+from costlens.core.snapshot_builder import AttemptState
+from costlens.core.timeline import Timeline
+from costlens.protect.cadence import Cadence
+from costlens.protect.commit import Committer
+from costlens.protect.manifest import CheckpointName, Kind, Manifest
+from costlens.protect.shelf import Loaded, Shelf
+from costlens.protect.snapshot import HostBuffer, Snapshot, load_tree
+from costlens.protect.writer import SaveJob, SaveResult, Writer
+
+__all__ = ["CheckpointManager", "Keeper", "StatePort"]
+
+
+class StatePort(Protocol):
+    """What is saved; doors know how to gather and restore it."""
+
+    def gather(self, step: int) -> Any:  # noqa: ANN401 - any tree that packs
+        """Return the state as a tree; training thread, copies nothing."""
+
+    def restore(self, tree: Any) -> list[str]:  # noqa: ANN401 - the same
+        """Put a state back and return what could not be restored exactly, a sentence each."""
+
+
+@dataclass(slots=True)
+class Keeper:
+    """Where the checkpoints of a run are kept, for its writer and its resume.
+
+    Args:
+        committer: Writes them.
+        shelf: Reads them.
+        keep: How many stay, >= 1; negative keeps all.
+        describe: Returns the facts of a manifest that the store does not know: run, attempt,
+            versions, counts.
+        resumed: The checkpoint that this attempt resumed from; it stays.
+    """
+
+    committer: Committer
+    shelf: Shelf
+    keep: int
+    describe: Callable[[], dict[str, Any]]
+    resumed: CheckpointName | None = None
+
+    def publish(self, name: CheckpointName, kind: Kind, snapshot: Snapshot, time_s: float) -> int:
+        """Write, commit and prune; return the retries. The writer's thread.
+
+        Raises:
+            StorageError: If the store refused.
+            CheckpointError: If it kept something else than what was written.
+        """
+        before = self.committer.num_retries
+        shard = self.committer.write_shard(name, 0, snapshot.skeleton, snapshot.view())
+        manifest = Manifest(
+            step=name.step,
+            attempt=name.attempt,
+            kind=kind,
+            created_time=time_s,
+            world_size=1,
+            shards=[shard],
+            **self.describe(),
+        )
+        self.committer.commit(name, manifest)
+        self.shelf.prune(
+            self.keep, frozenset() if self.resumed is None else frozenset({self.resumed})
+        )
+        return self.committer.num_retries - before
+
+
+class CheckpointManager:
+    """Decides, snapshots, hands over, and takes the results.
+
+    Args:
+        state: The attempt; gets the part of the record.
+        timeline: Books the stall as ``checkpoint`` and the resume as ``restore``.
+        clock: Monotonic nanoseconds.
+        keeper: Where checkpoints are kept.
+        cadence: When saves are due.
+        source: What is saved.
+    """
+
+    def __init__(
+        self,
+        state: AttemptState,
+        timeline: Timeline,
+        clock: Clock,
+        keeper: Keeper,
+        cadence: Cadence,
+        source: StatePort,
+    ) -> None:
+        self._state = state
+        self._timeline = timeline
+        self._clock = clock
+        self._keeper = keeper
+        self._cadence = cadence
+        self._source = source
+        self._buffer = HostBuffer()
+        self._writer = Writer(clock)
+        self._is_overdue = False
+        self._last_step: int | None = None
+        self._part = CheckpointsPart(url=keeper.shelf.store.shown_url)
+        state.checkpoints = self._part
+
+    @property
+    def log(self) -> Logger:
+        """Return the log of the run."""
+        return self._state.log
+
+    def resume(self) -> int | None:
+        """Restore the newest checkpoint that verifies; return its step, or None for a fresh start.
+
+        Start-up; reads and hashes the whole state.
+
+        Raises:
+            StorageError: If the store cannot be listed.
+            CheckpointError: If the state does not fit what is to be restored.
+        """
+        with PhaseScope(self._timeline, Phase.RESTORE):
+            loaded = self._keeper.shelf.load_newest(0)
+            inexact = [] if loaded is None else self._restore(loaded)
+        rejected = [f"{each.name}: {each.reason}" for each in self._keeper.shelf.rejections]
+        for each in self._keeper.shelf.rejections:
+            self.log.warning(
+                "costlens.checkpoint.rejected", name=str(each.name), reason=each.reason
+            )
+        if loaded is None:
+            self._update(rejected=rejected)
+            return None
+        manifest, name = loaded.found.manifest, loaded.found.name
+        self._keeper.resumed = name
+        self._state.start_step = self._last_step = manifest.step
+        self._update(
+            rejected=rejected,
+            inexact=[*manifest.inexact, *inexact],
+            resumed_from=str(name),
+            resumed_step=manifest.step,
+            last_step=manifest.step,
+            last_time=manifest.created_time,
+            last_name=str(name),
+        )
+        self.log.info(
+            "costlens.checkpoint.resumed",
+            step=manifest.step,
+            name=str(name),
+            inexact=[*manifest.inexact, *inexact],
+            message=f"resumed at step {manifest.step}",
+        )
+        return manifest.step
+
+    def step(self, step: int) -> None:
+        """Note that an optimizer step is done, and save if it is time to; about 1 µs if it is not.
+
+        Args:
+            step: Optimizer steps done, over all attempts.
+        """
+        writer = self._writer
+        is_writing = writer.is_busy
+        if self._cadence.note_step(step, self._clock(), is_writing=is_writing):
+            if is_writing:
+                self._skip()
+            else:
+                self.save(step, "interval")
+        elif not is_writing:
+            self._settle()
+
+    def save(self, step: int, kind: Kind) -> bool:
+        """Take a snapshot and hand it over; return whether it was taken.
+
+        Args:
+            step: Optimizer steps done, over all attempts.
+            kind: What asks for it.
+
+        Raises:
+            CheckpointError: If a part of the state would not load again; names it.
+        """
+        self._settle()
+        if self._writer.is_busy:
+            self._skip()
+            return False
+        self._is_overdue = False
+        start_ns = self._clock()
+        with PhaseScope(self._timeline, Phase.CHECKPOINT):
+            snapshot = self._buffer.take(self._source.gather(step))
+        end_ns = self._clock()
+        wall_s = self._state.anchor.to_wall_ns(start_ns) / NS_PER_S
+        name = CheckpointName.new(step, self._state.number, wall_s)
+        job = SaveJob(
+            name=name,
+            kind=kind,
+            stall_ns=end_ns - start_ns,
+            taken_ns=end_ns,
+            num_bytes=snapshot.num_bytes,
+            publish=lambda: self._keeper.publish(name, kind, snapshot, wall_s),
+        )
+        self._cadence.note_stall(step, job.stall_ns / NS_PER_S, end_ns)
+        self._last_step = step
+        self._writer.submit(job)
+        self._update(stall_s=self._part.stall_s + job.stall_ns / NS_PER_S)
+        return True
+
+    def hold(self) -> None:
+        """Let the device wait, before the state changes, for copies that are under way."""
+        self._buffer.hold()
+
+    def close(self, step: int, timeout_s: float, *, is_clean: bool) -> bool:
+        """End: save what is not saved yet, and wait for the writer; return whether all is durable.
+
+        Args:
+            step: Optimizer steps done.
+            timeout_s: Most seconds to wait.
+            is_clean: Whether the loop ended between two steps, so that the state is whole.
+        """
+        deadline_ns = self._clock() + int(timeout_s * NS_PER_S)
+        is_idle = self._writer.wait(timeout_s)
+        if is_clean and is_idle and step > (self._last_step or 0):
+            self.save(step, "final")
+        left_s = max(0.0, (deadline_ns - self._clock()) / NS_PER_S)
+        is_done = self._writer.close(left_s)
+        self._settle()
+        if not is_done:
+            self.log.warning(
+                "costlens.checkpoint.abandoned",
+                step=self._last_step,
+                message="the last save did not become durable in time; the one before it stands",
+            )
+        return is_done
+
+    def _restore(self, loaded: Loaded) -> list[str]:
+        return self._source.restore(load_tree(loaded.skeleton, loaded.buffer))
+
+    def _skip(self) -> None:
+        if not self._is_overdue:  # once, not once a step
+            self._is_overdue = True
+            self._update(num_skipped=self._part.num_skipped + 1)
+
+    def _settle(self) -> None:
+        for result in self._writer.take_results():
+            self._take(result)
+
+    def _take(self, result: SaveResult) -> None:
+        part, job = self._part, result.job
+        write_s = result.write_ns / NS_PER_S
+        if result.error is not None:
+            kind = type(result.error).__name__
+            self._update(num_failed=part.num_failed + 1, last_error_type=kind)
+            self.log.error(
+                "costlens.checkpoint.failed",
+                step=job.name.step,
+                error_type=kind,
+                reason=str(result.error),
+                message=f"the save at step {job.name.step} failed: {result.error}",
+            )
+            return
+        self._cadence.note_durable(write_s)
+        self._update(
+            num_saved=part.num_saved + 1,
+            num_retries=part.num_retries + result.num_retries,
+            num_bytes=job.num_bytes,
+            write_s=part.write_s + write_s,
+            last_step=job.name.step,
+            last_time=self._state.anchor.to_wall_ns(job.taken_ns) / NS_PER_S,
+            last_name=str(job.name),
+        )
+        self.log.info(
+            "costlens.checkpoint.saved",
+            step=job.name.step,
+            kind=job.kind,
+            num_bytes=job.num_bytes,
+            stall_s=round(job.stall_ns / NS_PER_S, 6),
+            write_s=round(write_s, 6),
+            message=f"step {job.name.step} is safe",
+        )
+
+    def _update(self, **fields: Any) -> None:
+        plan, costs = self._cadence.plan, self._cadence.costs
+        if plan is not None:
+            fields["next_step"] = plan.step
+            if plan.decision is not None and costs is not None:
+                fields["interval"] = IntervalPart(
+                    interval_s=plan.decision.interval_s,
+                    optimum_s=plan.decision.optimum_s,
+                    rail=plan.decision.rail,
+                    worst_loss_s=plan.decision.worst_loss_s,
+                    is_loss_kept=plan.decision.is_loss_kept,
+                    failure_rate_per_s=plan.failure_rate_per_s,
+                    stall_s=costs.stall_s,
+                    write_s=costs.write_s,
+                    slowdown=costs.slowdown,
+                )
+        self._part = self._part.model_copy(update=fields)
+        self._state.checkpoints = self._part
