@@ -23,6 +23,7 @@ from costlens.account.counts import merge_progress, steps_made
 from costlens.account.documents import encode_document
 from costlens.account.goodput import count_lost_steps, divide_time
 from costlens.account.gpus import merge_gpus
+from costlens.account.hosts import merge_hosts
 from costlens.account.quality import merge_quality
 from costlens.account.queue import merge_queue
 from costlens.account.restarts import count_work, find_restart_loop
@@ -178,6 +179,7 @@ def merge(
         iteration_time=merge_iteration_times(record.iteration_time for record in newest),
         startup=merge_startup([record.startup for record in newest]),
         gpu=merge_gpus(everyone),
+        host=merge_hosts(everyone),
         queue=queue,
         cost=cost,
         goodput=divide_time(everyone, charges, attempts, lost_steps),

@@ -23,11 +23,19 @@ ITERATION_BOUNDS_S: tuple[float, ...] = (
 
 @dataclass(slots=True)
 class Histogram:
-    """Cumulative counts per bucket of ``ITERATION_BOUNDS_S`` and one above, with their sum."""
+    """Cumulative counts per bucket and one above, with their sum.
+
+    Args:
+        buckets: Counts, one more than there are bounds.
+        count: All of them.
+        sum_ns: Sum of the durations.
+        bounds_s: Upper bounds of the buckets, in seconds.
+    """
 
     buckets: list[int] = field(default_factory=lambda: [0] * (len(ITERATION_BOUNDS_S) + 1))
     count: int = 0
     sum_ns: int = 0
+    bounds_s: tuple[float, ...] = ITERATION_BOUNDS_S
 
     def add(self, value_ns: int, count: int = 1) -> None:
         """Count a duration in nanoseconds; one on a bound belongs to the bucket below it.
@@ -36,13 +44,13 @@ class Histogram:
             value_ns: The duration.
             count: How often to count it, >= 0.
         """
-        self.buckets[bisect_left(ITERATION_BOUNDS_S, value_ns / NS_PER_S)] += count
+        self.buckets[bisect_left(self.bounds_s, value_ns / NS_PER_S)] += count
         self.count += count
         self.sum_ns += value_ns * count
 
     def copy(self) -> Histogram:
         """Return an independent copy."""
-        return Histogram(self.buckets.copy(), self.count, self.sum_ns)
+        return Histogram(self.buckets.copy(), self.count, self.sum_ns, self.bounds_s)
 
 
 @dataclass(slots=True)

@@ -13,13 +13,25 @@ from pydantic import Field
 
 from costlens.core.part import Part
 
-__all__ = ["ContainerPart", "HostPart", "LoaderPart", "NodePart", "ProcessPart", "ReadsPart"]
+__all__ = [
+    "READ_BOUNDS_S",
+    "ContainerPart",
+    "HostPart",
+    "HostSummary",
+    "LoaderPart",
+    "NodePart",
+    "ProcessPart",
+    "ReadsPart",
+]
 
 # As in core/records.py: far beyond what a machine reaches.
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 Seconds = Annotated[float, Field(ge=0, lt=1e12, allow_inf_nan=False)]
 Cpus = Annotated[float, Field(ge=0, lt=1e6, allow_inf_nan=False)]
 Ratio = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+
+READ_BOUNDS_S: tuple[float, ...] = (0.0001, 0.001, 0.01, 0.1, 1.0, 10.0)
+"""Upper bounds of the histogram of reads, in seconds: from the page cache to a distant bucket."""
 
 
 class ProcessPart(Part):
@@ -134,3 +146,24 @@ class HostPart(Part):
     reads: ReadsPart | None = Field(None, description="Absent where nobody asked to count them.")
     node: NodePart | None = Field(None, description="From local rank 0 only.")
     container: ContainerPart | None = Field(None, description="From local rank 0 only.")
+
+
+class HostSummary(Part):
+    """One host in the newest attempt that ran on it: sums over its ranks, and the machine once."""
+
+    host_name: str
+    attempt: int
+    num_ranks: Count
+    process_cpus: Cpus | None = Field(
+        None, description="CPUs that the ranks' processes kept busy, mean over their time."
+    )
+    process_memory_bytes: Count | None = None
+    loader_cpus: Cpus | None = Field(
+        None, description="CPUs that loader workers kept busy, mean over their ranks' time."
+    )
+    loader: LoaderPart | None = None
+    reads: ReadsPart | None = None
+    node: NodePart | None = Field(
+        None, description="Absent where another host of the run is the same machine."
+    )
+    container: ContainerPart | None = None

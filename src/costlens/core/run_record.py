@@ -13,6 +13,7 @@ from pydantic import Field
 from costlens.core.device_records import GpuSummary
 from costlens.core.gang_records import RestartLoopPart
 from costlens.core.goodput_record import GoodputPart
+from costlens.core.host_records import HostSummary
 from costlens.core.job_records import QueuePart
 from costlens.core.records import (
     DetailPart,
@@ -186,6 +187,9 @@ class RunRecord(Part):
     queue: QueuePart = QueuePart()
     gpu: GpuSummary = Field(
         default_factory=GpuSummary, description="Device telemetry; what is null is unknown."
+    )
+    host: list[HostSummary] = Field(
+        default_factory=list, description="The hosts, each in the newest attempt on it."
     )
     cost: CostPart
     goodput: GoodputPart = GoodputPart()

@@ -16,6 +16,7 @@ from costlens.core.snapshot import Snapshot
 from costlens.core.window import Histogram
 from costlens.export import readings
 from costlens.export.catalog_gpu import GPU_METRICS
+from costlens.export.catalog_host import HOST_METRICS
 from costlens.export.metric import NUM_OWN_VALUES, Kind, Metric
 from costlens.export.readings import Attributes, Point, each, one
 
@@ -296,24 +297,8 @@ METRICS: tuple[Metric, ...] = (
         "Writes of the record that failed.",
         one(lambda s: s.record.telemetry.record_failures),
     ),
-    # The devices, under OpenTelemetry's own names where it has one.
+    # Devices and host, under OpenTelemetry's own names where it has one.
     *GPU_METRICS,
-    # The process, the same.
-    Metric(
-        "process.cpu.time",
-        "counter",
-        "s",
-        "CPU time of this process, without the workers of data loaders.",
-        each("cpu.mode", readings.cpu_seconds),
-        {"cpu.mode": ("user", "system")},
-        since="process",
-    ),
-    Metric(
-        "process.memory.usage",
-        "updowncounter",
-        "By",
-        "Physical memory in use by this process.",
-        one(readings.resident_bytes),
-    ),
+    *HOST_METRICS,
 )
 """All metrics, in the order in which documentation lists them."""

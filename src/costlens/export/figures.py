@@ -8,6 +8,7 @@ from decimal import Decimal
 __all__ = [
     "money_decimals",
     "show_bar",
+    "show_bytes",
     "show_count",
     "show_duration",
     "show_money",
@@ -49,6 +50,14 @@ def show_count(count: int) -> str:
         if count >= size:
             return f"{_significant(count / (size // 10))} {unit}"
     return f"{count:,}"
+
+
+def show_bytes(count: float) -> str:
+    """Return bytes in the unit that fits, each a thousand of the one before: ``1.25 GB``."""
+    for size, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= 0.9995 * size:
+            return f"{_significant(count / size)} {unit}"
+    return f"{count:.0f} B"
 
 
 def show_rate(rate: float) -> str:

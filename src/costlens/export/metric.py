@@ -32,6 +32,7 @@ class Metric:
         attributes: Allowed values of each attribute beside run id and rank; an empty tuple where
             the run gives its own (see ``NUM_OWN_VALUES``).
         since: What a counter counts from.
+        bounds_s: Upper bounds of a histogram's buckets.
         num_own: Most values of an attribute in this metric, where ``NUM_OWN_VALUES`` is too many.
     """
 
@@ -43,6 +44,7 @@ class Metric:
     attributes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     since: Literal["attempt", "process"] = "attempt"
     num_own: Mapping[str, int] = field(default_factory=dict)
+    bounds_s: tuple[float, ...] = ITERATION_BOUNDS_S
 
     @property
     def max_series(self) -> int:
@@ -52,4 +54,4 @@ class Metric:
             for name, values in self.attributes.items()
         )
         # A histogram is a series per bound, one for +Inf, the sum and the count.
-        return num_sets * (len(ITERATION_BOUNDS_S) + 3 if self.kind == "histogram" else 1)
+        return num_sets * (len(self.bounds_s) + 3 if self.kind == "histogram" else 1)

@@ -15,6 +15,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from costlens.core.snapshot import Snapshot
 from costlens.core.window import Histogram
 from costlens.export.catalog import METRICS, Metric, read_points
+from costlens.export.catalog_host import HOST_PREFIXES
 from costlens.export.otel_ids import run_key
 
 __all__ = ["HostMetricsExporter", "host_meter_provider"]
@@ -95,7 +96,7 @@ def _register(provider: MeterProvider, version: str, source: _Source) -> None:
         "gauge": meter.create_observable_gauge,
     }
     for metric in METRICS:
-        if metric.kind in create and not metric.name.startswith("process."):
+        if metric.kind in create and not metric.name.startswith(HOST_PREFIXES):
             create[metric.kind](
                 metric.name,
                 callbacks=[source.observe(metric)],

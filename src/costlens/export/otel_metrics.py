@@ -32,6 +32,8 @@ __all__ = ["MetricsExporter"]
 
 _CUMULATIVE = sdk.AggregationTemporality.CUMULATIVE
 _DELTA = sdk.AggregationTemporality.DELTA
+# The metric whose values are spans as well.
+_WITH_EXEMPLARS = "costlens.iteration.duration"
 
 
 class MetricsExporter:
@@ -114,32 +116,35 @@ class MetricsExporter:
             if not isinstance(value, Histogram)
         ]
         if metric.kind == "histogram":
-            return sdk.Histogram(self._histogram_points(points, *span_ns), temporality)
+            exemplars = (
+                _one_per_bucket(self._take_exemplars()) if metric.name == _WITH_EXEMPLARS else []
+            )
+            return sdk.Histogram(_histogram_points(points, span_ns, exemplars), temporality)
         if metric.kind == "gauge":
             return sdk.Gauge(numbers)
         return sdk.Sum(numbers, temporality, is_monotonic=metric.kind == "counter")
 
-    def _histogram_points(
-        self, points: Sequence[Point], start_ns: int, end_ns: int
-    ) -> list[sdk.HistogramDataPoint]:
-        exemplars = _one_per_bucket(self._take_exemplars())
-        return [
-            sdk.HistogramDataPoint(
-                attributes=attributes,
-                start_time_unix_nano=start_ns,
-                time_unix_nano=end_ns,
-                count=value.count,
-                sum=value.sum_ns / NS_PER_S,
-                bucket_counts=value.buckets,
-                explicit_bounds=ITERATION_BOUNDS_S,
-                # Optional in the protocol though not in the SDK's annotations: nobody keeps them.
-                min=None,  # type: ignore[arg-type]
-                max=None,  # type: ignore[arg-type]
-                exemplars=exemplars,
-            )
-            for attributes, value in points
-            if isinstance(value, Histogram)
-        ]
+
+def _histogram_points(
+    points: Sequence[Point], span_ns: tuple[int, int], exemplars: Sequence[Exemplar]
+) -> list[sdk.HistogramDataPoint]:
+    return [
+        sdk.HistogramDataPoint(
+            attributes=attributes,
+            start_time_unix_nano=span_ns[0],
+            time_unix_nano=span_ns[1],
+            count=value.count,
+            sum=value.sum_ns / NS_PER_S,
+            bucket_counts=value.buckets,
+            explicit_bounds=value.bounds_s,
+            # Optional in the protocol though not in the SDK's annotations: nobody keeps them.
+            min=None,  # type: ignore[arg-type]
+            max=None,  # type: ignore[arg-type]
+            exemplars=exemplars,
+        )
+        for attributes, value in points
+        if isinstance(value, Histogram)
+    ]
 
 
 class _Deltas:
@@ -164,7 +169,9 @@ def _subtract(now: Value, before: Value | None) -> Value:
         if not isinstance(before, Histogram):
             return now
         buckets = [new - old for new, old in zip(now.buckets, before.buckets, strict=True)]
-        return Histogram(buckets, now.count - before.count, now.sum_ns - before.sum_ns)
+        return Histogram(
+            buckets, now.count - before.count, now.sum_ns - before.sum_ns, now.bounds_s
+        )
     return now if before is None or isinstance(before, Histogram) else now - before
 
 

@@ -18,6 +18,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from costlens.config import Config
 from costlens.core.clock import NS_PER_S, Clock
 from costlens.core.device_records import GpuPart
+from costlens.core.host_records import HostPart
 from costlens.core.records import Outcome, RankRecord
 from costlens.core.snapshot import Snapshot
 from costlens.core.window import Iteration
@@ -70,6 +71,7 @@ class TracesExporter:
         self._exemplars: list[Exemplar] = []
         self._gpus: Sequence[GpuPart] = ()
         self._record: RankRecord | None = None
+        self._host: HostPart | None = None
         self._marker: SpanContext | None = None
 
     @property
@@ -108,6 +110,7 @@ class TracesExporter:
         self._open.clear()
         self._bins = {}
         self._gpus = record.gpus
+        self._host = record.host
         self._marker = self._spans.locate(otel_ids.marker_ids(*run_key(record)))
         if record.rank.rank == 0:
             links = [(self._launcher, "launched_by")]
@@ -126,11 +129,13 @@ class TracesExporter:
         # The last window may be empty, and begin a period that nothing happens in any more.
         is_empty = bool(self._open) and window.start_ns == window.end_ns
         number = max(self._open) if is_empty else self._period_of(snapshot, window.start_ns)
-        period = self._open.setdefault(number, Period(number, window.start_ns, window.end_ns))
+        opened = Period(number, window.start_ns, window.end_ns, host_before=self._host)
+        period = self._open.setdefault(number, opened)
         self._note_gpus(period, snapshot.record.gpus)
         bins = snapshot.record.iteration_time.sketch
         seen = snapshot.quality.window.items()
         quality = {name: summary.last for name, summary in seen if summary.last is not None}
+        period.host_after, self._host = snapshot.record.host, snapshot.record.host
         period.add(window, added_durations(bins, self._bins), quality)
         self._bins = bins
         # By its start, so that all ranks put a step into the same trace; if that one is written

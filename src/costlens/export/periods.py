@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 
 from costlens.core.clock import NS_PER_S
 from costlens.core.device_records import GpuPart
+from costlens.core.host_records import HostPart
 from costlens.core.phases import NAMES, NUM_PHASES
 from costlens.core.quality import Observation
 from costlens.core.records import Detail
 from costlens.core.window import Iteration, Sketch, Window
+from costlens.export.host_periods import summarize_host
 
 __all__ = [
     "COUNTS",
@@ -103,6 +105,8 @@ class Period:
         end_ns: End of its newest window.
 
     Attributes:
+        host_before: The host's sample at its start, where there is one.
+        host_after: The newest.
         detail: The newest that was not normal in one of its windows, else normal.
     """
 
@@ -121,6 +125,8 @@ class Period:
     gpus_before: Sequence[GpuPart] = ()
     gpus: Sequence[GpuPart] = ()
     detail: Detail = Detail.NORMAL
+    host_before: HostPart | None = None
+    host_after: HostPart | None = None
 
     def add(self, window: Window, durations: Sketch, quality: Mapping[str, float]) -> None:
         """Add a window that began in this period.
@@ -161,6 +167,7 @@ class Period:
         median_ns = self.sketch.quantile_ns(0.5)
         if median_ns is not None:
             found["costlens.iteration.duration.median"] = median_ns / NS_PER_S
+        found.update(summarize_host(self.host_before, self.host_after))
         found.update({f"costlens.quality.{name}": value for name, value in self.quality.items()})
         return {name: value for name, value in found.items() if math.isfinite(value)}
 

@@ -1,7 +1,7 @@
 """How the entries of the metric catalogue read a snapshot: attributes and value of every point.
 
-Pure functions, but for the two that ask the operating system about this process; they run on the
-pipeline thread, once a window. What a snapshot does not know yields no point.
+Pure functions; they run on the pipeline thread, once a window. What a snapshot does not know
+yields no point.
 """
 
 from __future__ import annotations
@@ -326,18 +326,3 @@ def export_counts(snapshot: Snapshot) -> Iterable[Point]:
         }
         for outcome, number in results.items():
             yield {"costlens.signal": signal, "costlens.export.outcome": outcome}, number
-
-
-def cpu_seconds(_snapshot: Snapshot) -> Mapping[str, float | None]:
-    """Return the CPU seconds of this process by mode, without the workers of data loaders."""
-    import psutil
-
-    times = psutil.Process().cpu_times()
-    return {"user": times.user, "system": times.system}
-
-
-def resident_bytes(_snapshot: Snapshot) -> int:
-    """Return the physical memory in use by this process."""
-    import psutil
-
-    return int(psutil.Process().memory_info().rss)

@@ -21,12 +21,9 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from costlens.core.clock import NS_PER_S
-from costlens.core.host_records import ReadsPart
+from costlens.core.host_records import READ_BOUNDS_S, ReadsPart
 
-__all__ = ["READ_BOUNDS_S", "ReadCounts", "Tally"]
-
-READ_BOUNDS_S: tuple[float, ...] = (0.0001, 0.001, 0.01, 0.1, 1.0, 10.0)
-"""Upper bounds of the histogram of reads, in seconds: from the page cache to a distant bucket."""
+__all__ = ["ReadCounts", "Tally"]
 
 _BOUNDS_NS = [round(bound * NS_PER_S) for bound in READ_BOUNDS_S]
 

@@ -12,6 +12,15 @@ from costlens.account.throughput import compute_rates
 from costlens.core.clock import NS_PER_S, Anchor
 from costlens.core.device_records import GpuDriverPart, GpuPart
 from costlens.core.gang_records import GangPart
+from costlens.core.host_records import (
+    READ_BOUNDS_S,
+    ContainerPart,
+    HostPart,
+    LoaderPart,
+    NodePart,
+    ProcessPart,
+    ReadsPart,
+)
 from costlens.core.phases import Phase
 from costlens.core.quality import Observation, QualityBook
 from costlens.core.recorder import Recorder
@@ -52,6 +61,7 @@ class Rehearsal:
     ) -> None:
         self.now_ns = MONO_NS
         self.telemetry = TelemetryPart()
+        self.host: HostPart | None = None
         self.timeline = Timeline(lambda: self.now_ns, MONO_NS)
         self.recorder = Recorder(self.timeline)
         self.recorder.counters.watch_steps()
@@ -78,6 +88,7 @@ class Rehearsal:
             telemetry=lambda: self.telemetry,
             probed=lambda: {
                 "price": price,
+                "host": self.host,
                 "gpus": self.gpus,
                 "gpu_driver": GpuDriverPart(state="ok", driver_version="57.8"),
             },
@@ -138,6 +149,7 @@ def complete(price: PricePart | None = PRICE) -> Rehearsal:
     run.recorder.counters.add_loss_tokens(1500)
     run.recorder.counters.validation_batches = 3
     run.log(loss=2.5, val_loss=2.0, test_loss=1.0, grad_norm=0.5, learning_rate=1e-3, accuracy=0.7)
+    run.host = busy_host()
     run.telemetry = TelemetryPart(
         faults={"pipeline.drain": 1},
         exports={"traces": ExportHealth(state="ok", exports_ok=2, items_dropped=5)},
@@ -175,6 +187,60 @@ def make_gpu(uuid: str = "GPU-a", **changes: Any) -> GpuPart:
         "errors": {**dict.fromkeys(COUNTERS["errors"], 0), "xid": 1},
     }
     return GpuPart.model_validate(told | changes)
+
+
+def busy_host(seconds: int = 60) -> HostPart:
+    """Return a host after some seconds: every number is its rate times them."""
+    return HostPart(
+        sampled_s=seconds,
+        process=ProcessPart(
+            cpu_user_s=1.5 * seconds,
+            cpu_system_s=0.5 * seconds,
+            memory_bytes=7_000,
+            disk_read_bytes=11 * seconds,
+            disk_write_bytes=12 * seconds,
+        ),
+        loader=LoaderPart(num_alive=3, num_died=1, cpu_s=2.5 * seconds, memory_bytes=900),
+        reads=ReadsPart(
+            num_reads=4 * seconds,
+            num_bytes=4_000 * seconds,
+            num_errors=seconds,
+            read_s=0.25 * seconds,
+            max_s=1.5,
+            bounds_s=list(READ_BOUNDS_S),
+            buckets=[0, 0, 4 * seconds, 0, 0, 0, 0],
+        ),
+        node=NodePart(
+            id="a",
+            num_cpus=8,
+            cpu_s={
+                "user": 4.0 * seconds,
+                "system": 1.0 * seconds,
+                "iowait": 0.5 * seconds,
+                "steal": 0.5 * seconds,
+                "idle": 2.0 * seconds,
+            },
+            memory_bytes=100_000,
+            memory_used_bytes=60_000,
+            memory_available_bytes=40_000,
+            disk_read_bytes=21 * seconds,
+            disk_write_bytes=22 * seconds,
+            network_receive_bytes=31 * seconds,
+            network_transmit_bytes=32 * seconds,
+            infiniband_receive_bytes=41 * seconds,
+            infiniband_transmit_bytes=42 * seconds,
+        ),
+        container=ContainerPart(
+            cpu_s=3.0 * seconds,
+            cpu_limit=4.0,
+            num_periods=10 * seconds,
+            num_throttled=2 * seconds,
+            throttled_s=0.1 * seconds,
+            memory_used_bytes=49_000,
+            memory_limit_bytes=50_000,
+            memory_available_bytes=1_000,
+        ),
+    )
 
 
 class Outbox:

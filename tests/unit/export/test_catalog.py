@@ -352,11 +352,3 @@ def test_faults_and_drops_are_told_by_place() -> None:
     assert dropped == {"recorder": 7, "span_limit": 8, "metrics": 9}
     exports = {k: v for k, v in values(snapshot, "costlens.telemetry.exports").items() if v}
     assert exports == {"metrics success": 1, "metrics failure": 4}
-
-
-def test_the_process_is_measured() -> None:
-    """CPU time and memory come from the operating system when the window is read."""
-    snapshot = Rehearsal().look()
-    assert set(values(snapshot, "process.cpu.time")) == {"user", "system"}
-    assert values(snapshot, "process.cpu.time")["user"] > 0
-    assert values(snapshot, "process.memory.usage")[""] > 10_000_000

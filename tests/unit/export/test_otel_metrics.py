@@ -21,6 +21,7 @@ from costlens.core.clock import NS_PER_S
 from costlens.core.phases import Phase
 from costlens.core.snapshot import Snapshot
 from costlens.export.catalog import METRICS
+from costlens.export.catalog_host import HOST_PREFIXES
 from costlens.export.otel_host_metrics import HostMetricsExporter, host_meter_provider
 from costlens.export.otel_metrics import MetricsExporter
 from tests.unit.export.rehearsal import WALL_NS, Outbox, Rehearsal, complete
@@ -221,7 +222,7 @@ def test_a_hosts_provider_is_used(global_meter: Any) -> None:
     """C093, the other order.
 
     A provider that is there already is found, and reads the newest window of everything but the
-    histogram and the process.
+    histograms and what its own instrumentation may tell of the host.
     """
     reader = InMemoryMetricReader()
     provider = MeterProvider([reader], shutdown_on_exit=False)
@@ -234,7 +235,8 @@ def test_a_hosts_provider_is_used(global_meter: Any) -> None:
     exporter.export(run.look())
     exporter.start(run.look(opens=True))  # a second fit
     found = collected(reader)
-    expected = {m.name for m in METRICS if m.kind != "histogram" and "process" not in m.name}
+    own = [m for m in METRICS if m.kind != "histogram" and not m.name.startswith(HOST_PREFIXES)]
+    expected = {metric.name for metric in own}
     assert set(found) == expected
     assert only(found["costlens.iterations"]).value == 20
     assert only(found["costlens.iterations"]).attributes == {
