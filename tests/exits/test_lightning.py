@@ -150,7 +150,7 @@ def test_every_end_closes_the_record(
     assert ended.record.attempt.end_time is not None
     assert ended.record.attempt.outcome.value == outcome
     assert ended.record.attempt.exit_code == exit_code
-    if "in_worker" in ending:
+    if "worker" in ending:
         assert ended.record.attempt.error_type == "ZeroDivisionError"
 
 

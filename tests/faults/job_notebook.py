@@ -55,6 +55,10 @@ trainer = pl.Trainer(
 )
 trainer.fit(Net(), torch.utils.data.DataLoader(torch.randn(40, 4), batch_size=4))
 """
+KILLED = """
+with run.iteration(samples=4):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
 IMPORTS = "import costlens, os, signal, time"
 TORCH = "import torch"
 PL = """
@@ -66,6 +70,7 @@ KINDS = {
     "again": [IMPORTS, UNDISTURBED, TRAIN, TRAIN],
     "interrupted": [IMPORTS, INTERRUPTED, TRAIN, UNDISTURBED, TRAIN],
     "typo": [IMPORTS, UNDISTURBED, TRAIN, "prnt(run)"],
+    "killed": [IMPORTS, UNDISTURBED, TRAIN, TRAIN, KILLED],
     "hooks": [IMPORTS, TORCH, INTERRUPTED, WATCH, UNDISTURBED, WATCH],
     "lightning": [IMPORTS, PL, INTERRUPTED, LIGHTNING, UNDISTURBED, LIGHTNING],
 }

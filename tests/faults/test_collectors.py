@@ -77,6 +77,7 @@ def test_a_collector_that_cannot_be_used_harms_nothing(ended: dict[str, Ended], 
     """C091: one hint a cause, nothing of the SDK's own, one line about what was lost."""
     job = ended[kind]
     assert job.code == 7
+    assert job.delay_s < EXIT_LIMIT_S
     check_told(job)
     failures = job.named("costlens.export.failed")
     # Once each, though several batches of two signals met the same fault.

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from costlens.core.records import RankRecord
-from tests.faults.jobs import Ended, Job
+from costlens.export.record import read_run
+from costlens.observe.last_words import witness_end
+from costlens.storage.run_folder import RunFolder
+from costlens.storage.store import Store
+from tests.faults.jobs import HERE, Ended, Job, checkout
 
 
 def run_cells(folder: Path, kind: str) -> tuple[Ended, list[RankRecord]]:
@@ -47,6 +56,33 @@ def test_an_error_in_a_later_cell_is_not_the_runs(tmp_path: Path) -> None:
     assert any("NameError" in line for line in job.err)
     assert record.attempt.outcome.value == "completed"
     assert record.attempt.error_type is None
+
+
+def test_a_restarted_kernel_begins_a_new_run(tmp_path: Path) -> None:
+    """A busy kernel is killed: its run is lost to any reader, and the next one is another run.
+
+    The run that the kernel held open has its heartbeats; what came after the last is not claimed.
+    """
+    environ = {"PATH": os.defpath, "COSTLENS_DIR": str(tmp_path), "COSTLENS_WINDOW_S": "0.01"}
+    killed = subprocess.run(
+        [sys.executable, str(HERE / "job_notebook.py"), "killed"],
+        env={**environ, **checkout()},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert killed.returncode == -signal.SIGKILL
+    (folder,) = tmp_path.iterdir()
+    store = Store(tmp_path)
+    lost = read_run(RunFolder(store, folder.name), time.time(), witness_end)
+    assert lost.attempts[-1].outcome.value == "lost"
+    assert len(lost.attempts) == 1, "the same kernel, the same attempt"
+    _, records = run_cells(tmp_path, "again")
+    assert [record.attempt.number for record in records] == [1, 1]
+    assert records[0].run.id == lost.run.id != records[1].run.id
+    assert records[1].attempt.outcome.value == "completed"
+    assert records[1].progress.samples == 80
 
 
 @pytest.mark.slow
