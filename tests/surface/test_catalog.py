@@ -40,6 +40,8 @@ NAMES = {
     "costlens.phase.open.age",
     "costlens.phase.time",
     "costlens.quality",
+    "costlens.queue.deferral",
+    "costlens.queue.wait",
     "costlens.record.failures",
     "costlens.restart_loop",
     "costlens.restarts",

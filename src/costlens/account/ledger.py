@@ -271,6 +271,7 @@ def _summarize_rank(record: RankRecord) -> RankSummary:
         open_phase=record.open_phase if is_open else None,
         open_phase_s=record.open_phase_s if is_open else None,
         stall=record.stall if is_open else None,
+        job=record.job,
         detail=record.telemetry.detail if is_open else None,
     )
 

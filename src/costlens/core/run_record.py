@@ -14,7 +14,7 @@ from costlens.core.device_records import GpuSummary
 from costlens.core.gang_records import RestartLoopPart
 from costlens.core.goodput_record import GoodputPart
 from costlens.core.host_records import HostSummary
-from costlens.core.job_records import QueuePart
+from costlens.core.job_records import JobPart, QueuePart
 from costlens.core.records import (
     DetailPart,
     IterationTimePart,
@@ -95,6 +95,7 @@ class RankSummary(Part):
     open_phase: str | None = None
     open_phase_s: float | None = None
     stall: StallPart | None = None
+    job: JobPart | None = None
     detail: DetailPart | None = Field(None, description="Absent once the attempt has ended.")
 
 

@@ -14,7 +14,7 @@ from costlens.core.guard import faults
 from costlens.core.phases import NAMES
 from costlens.core.snapshot import Snapshot
 from costlens.core.window import Histogram
-from costlens.export import readings
+from costlens.export import job_readings, readings
 from costlens.export.catalog_gpu import GPU_METRICS
 from costlens.export.catalog_host import HOST_METRICS
 from costlens.export.metric import NUM_OWN_VALUES, Kind, Metric
@@ -106,6 +106,20 @@ METRICS: tuple[Metric, ...] = (
         "How long the open phase has been open; 0 for phases that are not open.",
         each("costlens.phase", readings.open_ages),
         _PHASES,
+    ),
+    Metric(
+        "costlens.queue.wait",
+        "gauge",
+        "s",
+        "Time the job waited in its queue for resources and priority before this attempt.",
+        one(job_readings.queue_wait),
+    ),
+    Metric(
+        "costlens.queue.deferral",
+        "gauge",
+        "s",
+        "Time before that in which a hold, a dependency or a begin time deferred the job.",
+        one(job_readings.deferral),
     ),
     Metric(
         "costlens.startup.gang_wait",

@@ -24,6 +24,7 @@ from costlens.export.console_goodput import describe_goodput
 from costlens.export.console_gpu import describe_gpus, gpu_title
 from costlens.export.console_host import describe_host
 from costlens.export.console_layout import Renderable, Row, join, lay_out, plural, section
+from costlens.export.console_queue import describe_queue
 from costlens.export.console_ranks import describe_attempts, describe_now, describe_ranks
 from costlens.export.console_text import make_printable
 from costlens.export.figures import (
@@ -102,6 +103,7 @@ def _sections(record: RunRecord, width: int, now: float) -> Iterable[Renderable]
     yield from section("Money", describe_money(record))
     yield from section(gpu_title(record), describe_gpus(record))
     yield from section("Host", describe_host(record))
+    yield from section("Job", describe_queue(record))
     yield from section("Start-up", _startup(record))
     yield from section("Attempts", [*describe_loop(record), *describe_attempts(record)])
     yield from section("Ranks", [*describe_missing(record), *describe_ranks(record)])

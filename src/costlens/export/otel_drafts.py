@@ -17,6 +17,7 @@ from costlens.core.records import LastWordsPart, Outcome, RankRecord
 from costlens.core.window import Iteration
 from costlens.export import otel_ids
 from costlens.export.gpu_readings import gpu_attributes
+from costlens.export.job_attributes import job_attributes
 from costlens.export.otel_ids import Ids, run_key
 from costlens.export.periods import COUNTS, Period, lay_out, phase_times
 
@@ -75,7 +76,7 @@ def marker_draft(record: RankRecord, links: Links) -> Draft:
         "costlens.version": run.costlens_version,
         "costlens.framework": run.framework,
         "costlens.device": rank.device,
-        "costlens.job.id": rank.job_id,
+        **job_attributes(record.job),
         "costlens.startup.gang_wait": record.startup.gang_wait_s,
     }
     ids = otel_ids.marker_ids(*run_key(record))

@@ -17,6 +17,7 @@ __all__ = [
     "iteration_ids",
     "marker_ids",
     "period_ids",
+    "queue_ids",
     "rank_ids",
     "run_key",
     "should_trace",
@@ -55,6 +56,11 @@ def _hash(num_bytes: int, *parts: str | int) -> int:
 def marker_ids(run_id: str, attempt: int) -> Ids:
     """Return the ids of the run marker of an attempt (from 1), a trace of its own."""
     return Ids(_hash(16, "run", run_id, attempt), _hash(8, "run", run_id, attempt))
+
+
+def queue_ids(run_id: str, attempt: int) -> Ids:
+    """Return the ids of the span of an attempt's wait in the queue, in its marker's trace."""
+    return Ids(marker_ids(run_id, attempt).trace_id, _hash(8, "queue", run_id, attempt))
 
 
 def end_ids(run_id: str, attempt: int, rank: int, wall_ns: int) -> Ids:

@@ -24,6 +24,7 @@ from costlens.core.snapshot import Snapshot
 from costlens.core.window import Iteration
 from costlens.export import otel_drafts as drafts
 from costlens.export import otel_ids
+from costlens.export.job_readings import queue_draft
 from costlens.export.otel_ids import run_key
 from costlens.export.otel_spans import Spans
 from costlens.export.periods import Period, SpanBudget, added_durations
@@ -73,6 +74,7 @@ class TracesExporter:
         self._record: RankRecord | None = None
         self._host: HostPart | None = None
         self._marker: SpanContext | None = None
+        self._is_wait_told = False
 
     @property
     def num_spans_dropped(self) -> int:
@@ -111,6 +113,7 @@ class TracesExporter:
         self._bins = {}
         self._gpus = record.gpus
         self._host = record.host
+        self._is_wait_told = False
         self._marker = self._spans.locate(otel_ids.marker_ids(*run_key(record)))
         if record.rank.rank == 0:
             links = [(self._launcher, "launched_by")]
@@ -119,6 +122,7 @@ class TracesExporter:
                 previous = self._spans.locate(otel_ids.marker_ids(run_id, attempt - 1))
                 links.append((previous, "resumed_from"))
             self._marker = self._spans.write(drafts.marker_draft(record, links))
+            self._tell_wait(record)
             self._spans.flush()
 
     def export(self, snapshot: Snapshot) -> None:
@@ -126,6 +130,7 @@ class TracesExporter:
         window = snapshot.window
         self._record = snapshot.record
         self._budget.refill(window.end_ns)
+        self._tell_wait(snapshot.record)
         # The last window may be empty, and begin a period that nothing happens in any more.
         is_empty = bool(self._open) and window.start_ns == window.end_ns
         number = max(self._open) if is_empty else self._period_of(snapshot, window.start_ns)
@@ -157,6 +162,13 @@ class TracesExporter:
         if not period.gpus:
             period.gpus_before = self._gpus
         period.gpus = self._gpus = gpus
+
+    def _tell_wait(self, record: RankRecord) -> None:
+        # The scheduler may have answered only after the attempt was announced.
+        draft = None if self._is_wait_told else queue_draft(record, self._marker)
+        if draft is not None:
+            self._is_wait_told = True
+            self._spans.write(draft)
 
     def _period_of(self, snapshot: Snapshot, mono_ns: int) -> int:
         return snapshot.anchor.to_wall_ns(mono_ns) // self._period_ns

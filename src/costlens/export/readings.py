@@ -15,6 +15,7 @@ from costlens.core.phases import NAMES, Phase
 from costlens.core.records import LABELS, Outcome, RankRecord, RunPart
 from costlens.core.snapshot import Snapshot
 from costlens.core.window import Histogram
+from costlens.export.job_attributes import JOB_ATTRIBUTES, job_attributes
 
 __all__ = [
     "DROP_PLACES",
@@ -68,6 +69,7 @@ INFO = (
     *("costlens.attempt", "host.name"),
     *LABEL_ATTRIBUTES.values(),
     *("hw.id", "hw.name", "hw.serial_number", "costlens.gpu.pci_id", "costlens.gpu.driver"),
+    *JOB_ATTRIBUTES,
 )
 
 _STATE_OF_PHASE = {
@@ -136,6 +138,7 @@ def run_info(snapshot: Snapshot) -> Iterable[Point]:
         "costlens.attempt": str(record.attempt.number),
         "host.name": rank.host_name,
         **label_attributes(run),
+        **job_attributes(record.job),
     }
     shown = {key: value[:_MAX_VALUE_LENGTH] for key, value in known.items() if value}
     return [({**shown, **gpu_info(record)}, 1)]

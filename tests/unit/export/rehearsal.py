@@ -21,6 +21,7 @@ from costlens.core.host_records import (
     ProcessPart,
     ReadsPart,
 )
+from costlens.core.job_records import JobPart
 from costlens.core.phases import Phase
 from costlens.core.quality import Observation, QualityBook
 from costlens.core.recorder import Recorder
@@ -143,6 +144,14 @@ def complete(price: PricePart | None = PRICE) -> Rehearsal:
     run = Rehearsal(price=price)
     run.state.start_step, run.state.end_step, run.state.total_steps = 40, 60, 100
     run.state.gang_wait_ns = 1_500_000_000
+    run.state.job = JobPart(
+        scheduler="slurm",
+        job_id="7",
+        submit_time=1000,
+        eligible_time=1600,
+        start_time=1900,
+        is_allocation_owner=True,
+    )
     run.state.gang = GangPart(num_reporting=3, num_restarts=2, restart_loop=0)
     run.steps(20)
     run.gpus = [make_gpu()]
