@@ -51,6 +51,9 @@ from costlens.storage.store import Store
 __all__ = ["Session"]
 
 
+_IDENTITY_PATIENCE_S = 60.0
+
+
 class Session:
     """Runs the pipeline of a run from ``open`` to ``close``; may be opened again, for a second fit.
 
@@ -178,6 +181,20 @@ class Session:
         if self.identity is None and self.end.pipeline is not None:
             self.end.pipeline.ready.wait(timeout_s)
         return self.identity
+
+    def require_identity(self) -> Identity:
+        """Return the identity, waiting for the store as long as it takes to answer or refuse.
+
+        Raises:
+            StorageError: If the run folder cannot be reached.
+        """
+        identity = self.wait_identity(_IDENTITY_PATIENCE_S)
+        if identity is not None:
+            return identity
+        raise self._refusal or StorageError(
+            f"{self._store.shown_url} did not answer within {_IDENTITY_PATIENCE_S:.0f} s, and a run"
+            " without an identity cannot keep checkpoints; check that the place is reachable"
+        )
 
     def close(self) -> bool:
         """Write the last record and flush what time allows; return whether the pipeline ended."""

@@ -23,6 +23,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from costlens.duration import parse_duration_s
 from costlens.errors import ConfigError
 
 __all__ = ["ENV_PREFIX", "Config", "is_under_test", "resolve_config"]
@@ -107,6 +108,30 @@ class Config(BaseSettings):
         None,
         description="Where this run keeps its checkpoints (any fsspec URL); its run.json ties "
         "restarts to one run.",
+    )
+    resume: Literal["auto", "never", "must"] = Field(
+        "auto",
+        description="auto: go on from the newest checkpoint that verifies, else start afresh; "
+        "never: start afresh; must: an error where there is none.",
+    )
+    keep_checkpoints: int = Field(
+        2, ge=-1, description="How many checkpoints stay, at least two; -1 keeps all."
+    )
+    max_loss: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+        None,
+        description="Most work that a failure may lose, such as `30m`: checkpoints come often "
+        "enough for it. Unset: whatever costs the least.",
+    )
+    mtbf: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+        None,
+        description="Mean time between failures of the job, such as `8h`, for those who know it. "
+        "Unset: learnt from the run's own attempts.",
+    )
+    checkpoint_exit_timeout_s: float = Field(
+        60.0,
+        ge=0,
+        le=86_400,
+        description="Most seconds that the end of a run waits for its last checkpoint.",
     )
     gpu_hour_price: HourPrice | None = Field(
         None,
@@ -248,6 +273,11 @@ class Config(BaseSettings):
     @classmethod
     def _drop_sign(cls, value: Decimal | None) -> Decimal | None:
         return None if value is None else value.copy_abs()  # of -0
+
+    @field_validator("max_loss", "mtbf", mode="before")
+    @classmethod
+    def _parse_duration(cls, value: object) -> object:
+        return parse_duration_s(value) if isinstance(value, str) else value
 
     @field_validator("quality", mode="before")
     @classmethod

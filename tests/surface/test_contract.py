@@ -40,6 +40,7 @@ OUTCOMES = {
 }
 SETTINGS = {
     *("enabled", "autoattach", "name", "run_id", "dir", "checkpoint_url", "gpu_hour_price"),
+    *("resume", "keep_checkpoints", "max_loss", "mtbf", "checkpoint_exit_timeout_s"),
     *("node_hour_price", "currency", "quality", "summary", "log_level", "log_format", "window_s"),
     "preemption_signals",
     *("price_discount", "energy_kwh_price", "price_book", "capacity_type", "cloud_provider"),

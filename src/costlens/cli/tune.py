@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections import defaultdict
 from collections.abc import Collection
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from costlens.cli.options import Directory, JsonFlag, load_config, print_json
+from costlens.duration import parse_duration_s
 from costlens.errors import RunStateError
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["tune"]
 
-_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(s|m|h|d)", re.ASCII)
-_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _MAX_S = 30 * 86400.0
 
 
@@ -102,8 +100,10 @@ def _ask(folder: RunFolder, detail: Choice, lasts_s: float, ranks: tuple[int, ..
 
 
 def _parse_duration(text: str) -> float:
-    found = _DURATION.fullmatch(text.strip())
-    lasts_s = float(found[1]) * _UNITS_S[found[2]] if found else 0.0
+    try:
+        lasts_s = parse_duration_s(text)
+    except ValueError:
+        lasts_s = 0.0
     if not 0 < lasts_s <= _MAX_S:
         raise typer.BadParameter(
             f"--for cannot be {text[:40]!r}; a number and its unit are needed, such as 90s, 10m, "

@@ -60,7 +60,7 @@ class Cadence:
     Args:
         rails: The limits of the interval.
         failure_rate_per_s: Returns the rate that is believed now; asked once a save.
-        money_per_s: Money that the whole job costs a second, if known.
+        money_per_s: Returns the money that the whole job costs a second, if it is known by now.
         money_per_save: Money of one save beyond its time.
         restart_s: Seconds from a failure until training goes on.
         carried: What earlier attempts have measured, if they did.
@@ -72,7 +72,7 @@ class Cadence:
 
     rails: Rails
     failure_rate_per_s: Callable[[], float]
-    money_per_s: float | None = None
+    money_per_s: Callable[[], float | None] = lambda: None
     money_per_save: float = 0.0
     restart_s: float = 0.0
     carried: Carried | None = None
@@ -134,7 +134,7 @@ class Cadence:
             write_s,
             slowdown,
             self.restart_s,
-            self.money_per_s,
+            self.money_per_s(),
             self.money_per_save,
         )
 

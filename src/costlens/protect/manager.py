@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import torch
+
 from costlens.core.checkpoint_records import CheckpointsPart, IntervalPart
 from costlens.core.clock import NS_PER_S, Clock
 from costlens.core.log import Logger
@@ -46,7 +48,7 @@ class Keeper:
         shelf: Reads them.
         keep: How many stay, >= 1; negative keeps all.
         describe: Returns the facts of a manifest that the store does not know: run, attempt,
-            versions, counts.
+            version, counts.
         resumed: The checkpoint that this attempt resumed from; it stays.
     """
 
@@ -72,6 +74,7 @@ class Keeper:
             created_time=time_s,
             world_size=1,
             shards=[shard],
+            torch_version=torch.__version__,
             **self.describe(),
         )
         self.committer.commit(name, manifest)

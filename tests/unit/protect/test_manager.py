@@ -84,7 +84,7 @@ class Bench:
         self.recorder = Recorder(self.timeline)
         self.weights = Weights(self.clock)
         self.shelf = Shelf(self.store, RUN)
-        facts = {"run_id": RUN, "costlens_version": "0", "torch_version": "2"}
+        facts = {"run_id": RUN, "costlens_version": "0"}
         self.keeper = Keeper(
             Committer(self.store, RUN, sleep=lambda _: None), self.shelf, 2, lambda: facts
         )

@@ -1,0 +1,123 @@
+"""The checkpoints of a run put together: its store, its past, its price and its limits.
+
+Doors call :func:`make_manager` once, before the first step; it may read the run folder and writes a
+probe object, so that a place that cannot be written is told now and not hours later.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any
+
+from costlens.attempt import Parts
+from costlens.config import Config
+from costlens.core.clock import Clock
+from costlens.core.records import PricePart, RankRecord
+from costlens.errors import ConfigError
+from costlens.export.record import read_ranks
+from costlens.protect.cadence import Cadence
+from costlens.protect.commit import Committer
+from costlens.protect.failures import ON_DEMAND, SPOT, failure_rate_per_s
+from costlens.protect.history import carried_costs, exposure_of
+from costlens.protect.interval import Rails
+from costlens.protect.manager import CheckpointManager, Keeper, StatePort
+from costlens.protect.shelf import Shelf
+from costlens.storage.identity import Identity
+from costlens.storage.store import Store
+
+__all__ = ["make_manager"]
+
+# A save costs files and requests beside its stall; nothing is won by several a second.
+_MIN_INTERVAL_S = 1.0
+
+
+def make_manager(
+    config: Config,
+    parts: Parts,
+    clock: Clock,
+    identity: Identity,
+    source: StatePort,
+    price: Callable[[], PricePart | None],
+) -> CheckpointManager:
+    """Return the manager of a run's checkpoints; start-up, blocks on the stores.
+
+    Args:
+        config: The settings; ``checkpoint_url`` says where.
+        parts: The living parts of the run.
+        clock: Monotonic nanoseconds.
+        identity: The run and its folder, settled.
+        source: What is saved.
+        price: Returns the price of this rank, once it is known.
+
+    Raises:
+        ConfigError: If no URL is set, or the job has several ranks.
+        StorageError: If the place cannot be written, or cannot create exclusively.
+    """
+    if config.checkpoint_url is None:
+        raise ConfigError(
+            "there is no place for checkpoints: set COSTLENS_CHECKPOINT_URL, or pass a url, to a"
+            " folder or any fsspec URL"
+        )
+    rank = parts.state.rank
+    if rank.world_size > 1:
+        raise ConfigError(
+            f"a job of {rank.world_size} ranks cannot be saved yet: its ranks would have to agree"
+            " on each step; save with torch.distributed.checkpoint"
+        )
+    store = Store(config.checkpoint_url)
+    committer, shelf = Committer(store, identity.run_id), Shelf(store, identity.run_id)
+    committer.check()
+    shelf.sweep(time.time())
+    keeper = Keeper(committer, shelf, config.keep_checkpoints, _describer(identity, parts))
+    past = _read_past(identity)
+    cadence = Cadence(
+        Rails(max_loss_s=config.max_loss, min_s=_MIN_INTERVAL_S),
+        _rate_of_failures(config, parts, past, clock),
+        money_per_s=lambda: _money_per_s(price(), rank.world_size),
+        carried=carried_costs(past),
+    )
+    return CheckpointManager(parts.state, parts.timeline, clock, keeper, cadence, source)
+
+
+def _read_past(identity: Identity) -> list[RankRecord]:
+    records, _ = read_ranks(identity.folder, time.time())
+    return [record for record in records if record.attempt.number < identity.attempt]
+
+
+def _rate_of_failures(
+    config: Config, parts: Parts, past: list[RankRecord], clock: Clock
+) -> Callable[[], float]:
+    if (mtbf_s := config.mtbf) is not None:
+        return lambda: 1 / mtbf_s
+    prior = SPOT if config.capacity_type == "spot" else ON_DEMAND
+    rank, start_ns = parts.state.rank, parts.state.start_ns
+    num_nodes = max(1, rank.world_size // max(1, rank.local_world_size))
+    before = exposure_of(past)
+
+    def rate_per_s() -> float:
+        seen = before.add((clock() - start_ns) / 1e9, num_nodes, failed=False)
+        return failure_rate_per_s(prior, seen, num_nodes)
+
+    return rate_per_s
+
+
+def _money_per_s(price: PricePart | None, world_size: int) -> float | None:
+    if price is None:
+        return None
+    per_hour = float(price.amount) * float(price.share) * world_size
+    return per_hour / 3600 if per_hour > 0 else None
+
+
+def _describer(identity: Identity, parts: Parts) -> Callable[[], dict[str, Any]]:
+    def describe() -> dict[str, Any]:
+        counters = parts.recorder.counters
+        names = ("iterations", "micro_batches", "optimizer_steps", "samples", "tokens")
+        return {
+            "run_id": identity.run_id,
+            "counts": {name: value for name in names if (value := getattr(counters, name)) >= 0},
+            "costlens_version": version("costlens"),
+        }
+
+    return describe

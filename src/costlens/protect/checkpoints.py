@@ -1,0 +1,84 @@
+"""Checkpoints in a plain torch loop: ``run.checkpoints(...)``, ``resume()``, ``step()``.
+
+A thin door over ``manager.py``; everything it does on the training thread between two saves is a
+comparison of two numbers.
+"""
+
+from __future__ import annotations
+
+from costlens.errors import CheckpointError
+from costlens.protect.manager import CheckpointManager
+
+__all__ = ["Checkpoints"]
+
+
+class Checkpoints:
+    """The checkpoints of one run; ``run.checkpoints`` makes it.
+
+    Args:
+        manager: Saves and resumes; None where the run is off, and every call does nothing.
+        resumes: ``auto``, ``never`` or ``must``.
+    """
+
+    def __init__(self, manager: CheckpointManager | None, resumes: str) -> None:
+        self._manager = manager
+        self._resumes = resumes
+        self._step = 0
+
+    @property
+    def step_number(self) -> int:
+        """Return the optimizer steps done, over all attempts."""
+        return self._step
+
+    def resume(self) -> int:
+        """Go on from the newest checkpoint that verifies; return the steps done so far, 0 if fresh.
+
+        Call it once, before the loop, with everything built. Reads the whole state.
+
+        Raises:
+            CheckpointError: If the checkpoint does not fit the model, or there is none and
+                ``COSTLENS_RESUME=must``.
+            StorageError: If the store cannot be read.
+        """
+        if self._manager is None or self._resumes == "never":
+            return 0
+        step = self._manager.resume()
+        if step is None and self._resumes == "must":
+            raise CheckpointError(
+                "there is no checkpoint to resume from, and COSTLENS_RESUME is must; set it to auto"
+                " to start afresh"
+            )
+        self._step = step or 0
+        return self._step
+
+    def step(self) -> None:
+        """Note that an optimizer step is done; saves when it is time to.
+
+        Call it after ``optimizer.step()`` and whatever else belongs to the step (scheduler, EMA).
+        About 1 µs where no save is due; a save costs a copy of the state.
+
+        Raises:
+            CheckpointError: If a part of the state would not load again; names it.
+        """
+        self._step += 1
+        if self._manager is not None:
+            self._manager.step(self._step)
+
+    def save(self) -> bool:
+        """Save now; return whether a snapshot was taken, False while one is being written.
+
+        Raises:
+            CheckpointError: If a part of the state would not load again; names it.
+        """
+        return self._manager is not None and self._manager.save(self._step, "manual")
+
+    def finish(self, timeout_s: float, *, is_clean: bool) -> None:
+        """Save what is not saved yet and wait for it; ``Run.finish`` calls this.
+
+        Args:
+            timeout_s: Most seconds to wait.
+            is_clean: Whether the loop ended between two steps.
+        """
+        if self._manager is not None:
+            manager, self._manager = self._manager, None
+            manager.close(self._step, timeout_s, is_clean=is_clean)
