@@ -29,9 +29,11 @@ if TYPE_CHECKING:
 __all__ = ["CostLensCallback", "autoattach_callbacks"]
 
 # A copy has none of these: what lives belongs to the original alone.
-_LIVING = frozenset({"_run", "_watch", "_debug", "_training_outcome", "log", "log_dict"})
+_LIVING = frozenset(
+    {"_run", "_watch", "_end_batch", "_debug", "_training_outcome", "log", "log_dict"}
+)
 
-_contained_batch = faults.contain("lightning.batch")
+_AUTOMATIC = "automatic"  # no name's repr: those have quotes
 
 
 class CostLensCallback:
@@ -57,6 +59,9 @@ class CostLensCallback:
 
     door: ClassVar[type[CostLensCallback]]
     """The class as it was written, without the bases of Lightning that an instance gets."""
+
+    state_key: str = "CostLensCallback"
+    """What tells this callback from others in a Trainer and in its checkpoints."""
 
     # Lightning passes over hooks that are None, and opens no bracket for them either.
     on_train_batch_start = None
@@ -87,13 +92,14 @@ class CostLensCallback:
         self._config = resolve_config(config, name=name, gpu_hour_price=gpu_hour_price)
         self._tokens = tokens
         self._logs_to_trainer = log_to_trainer
-        self.is_automatic = False
+        self._name(repr(self._config.name))
         self._forget()
         self._listen()
 
     def _forget(self) -> None:
         self._run: Run | None = None
         self._watch: TrainerWatch | None = None
+        self._end_batch: Callable[[object, object], None] = _unwatched
         self._debug: str | None = None
         self._training_outcome: Outcome | None = None
 
@@ -112,11 +118,10 @@ class CostLensCallback:
         if self._config.enabled:
             faults.call("lightning.gang_wait", gang_waits.listen, self)
 
-    @property
-    def state_key(self) -> str:
-        """Return what tells this callback from others in a Trainer and in its checkpoints."""
-        kind = "automatic" if self.is_automatic else repr(self._config.name)
-        return f"CostLensCallback[{kind}]"
+    # Lightning asks for it in every bracket. A subclass may have a property of its own.
+    def _name(self, kind: str) -> None:
+        self.is_automatic = kind == _AUTOMATIC
+        vars(self)["state_key"] = f"CostLensCallback[{kind}]"
 
     @property
     def run(self) -> Run:
@@ -177,8 +182,7 @@ class CostLensCallback:
         """Complete an iteration; about 10 µs."""
         watch = self._watch
         if watch is not None and watch.trainer is trainer:
-            with _contained_batch:
-                watch.end_batch(outputs, batch)
+            self._end_batch(outputs, batch)
 
     def on_validation_end(self, trainer: Trainer, pl_module: object) -> None:
         """Take what a validation logged."""
@@ -239,6 +243,7 @@ class CostLensCallback:
         at_window = self._log_to_trainer if self._logs_to_trainer else None
         choices = Choices(self._config.quality, self._config.window_ns, self._tokens, at_window)
         self._watch = TrainerWatch(trainer, parts, choices)
+        self._end_batch = faults.shield("lightning.batch", self._watch.end_batch)
         self._watch.install(stage)
 
     def _make_run(self, trainer: Trainer, debug: str | None) -> Run:
@@ -253,6 +258,7 @@ class CostLensCallback:
 
     def _close(self, outcome: Outcome | None, error: BaseException | None = None) -> None:
         watch, self._watch = self._watch, None
+        self._end_batch = _unwatched
         if watch is not None:
             with faults.contain("lightning.remove"):
                 watch.remove()
@@ -297,8 +303,12 @@ def autoattach_callbacks() -> list[CostLensCallback]:
     if not config.autoattach or not config.enabled:
         return []
     callback = CostLensCallback(config=config)
-    callback.is_automatic = True
+    callback._name(_AUTOMATIC)  # noqa: SLF001 - its own module
     return [callback]
+
+
+def _unwatched(*_: object) -> None:
+    return None
 
 
 def _make_copy(kind: type[CostLensCallback]) -> CostLensCallback:

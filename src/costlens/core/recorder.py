@@ -21,6 +21,8 @@ UNKNOWN = -1
 
 _NUM_HEAD = 12
 _ROW = struct.Struct(f"<{_NUM_HEAD + NUM_PHASES}q")
+_ROW_BYTES = _ROW.size
+_pack_row = _ROW.pack_into
 _STARTUP = int(Phase.STARTUP)
 _MIN_CAPACITY = 2
 
@@ -133,7 +135,7 @@ class Recorder:
         self.timeline = timeline
         self.counters = Counters()
         self.capacity = self._full_capacity = capacity
-        self._ring = bytearray(_ROW.size * capacity)
+        self._ring = bytearray(_ROW_BYTES * capacity)
         self._first = b""
         self._num_written = 0
         self._num_read = 0
@@ -155,9 +157,9 @@ class Recorder:
         end_ns = timeline.mark()
         is_startup = timeline.base == _STARTUP or index == 0
         written = self._num_written
-        _ROW.pack_into(
+        _pack_row(
             self._ring,
-            (written % self.capacity) * _ROW.size,
+            (written % self.capacity) * _ROW_BYTES,
             index,
             self.start_ns,
             end_ns,
@@ -174,7 +176,7 @@ class Recorder:
         )
         if written == 0:
             # Rates are counted from the first row, so it must outlive any delay of the reader.
-            self._first = bytes(self._ring[: _ROW.size])
+            self._first = bytes(self._ring[:_ROW_BYTES])
             self.first_cut_ns = end_ns
         self._num_written = written + 1
         self.start_ns = end_ns
@@ -202,13 +204,13 @@ class Recorder:
         """
         # The capacity first: a thread that cuts a late row in between stays inside either ring.
         self.capacity = _MIN_CAPACITY
-        self._ring = bytearray(_ROW.size * _MIN_CAPACITY)
+        self._ring = bytearray(_ROW_BYTES * _MIN_CAPACITY)
 
     def wake(self) -> None:
         """Get ready for rows again, before a pipeline runs; late ones since ``rest`` are lost."""
         if self.capacity == self._full_capacity:
             return
-        self._ring = bytearray(_ROW.size * self._full_capacity)
+        self._ring = bytearray(_ROW_BYTES * self._full_capacity)
         self.capacity = self._full_capacity
         if self._num_read:
             self.num_dropped += self._num_written - self._num_read
@@ -220,7 +222,7 @@ class Recorder:
             return _ROW.unpack(self._first)
         while True:
             number = self._num_read
-            values = _ROW.unpack_from(self._ring, (number % self.capacity) * _ROW.size)
+            values = _ROW.unpack_from(self._ring, (number % self.capacity) * _ROW_BYTES)
             # The writer does not wait. What was unpacked is the wanted row, and whole, only if the
             # writer has not come round to its slot even now; one row of distance, for it may be in
             # the middle of the row that it has not counted yet.

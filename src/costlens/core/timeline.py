@@ -11,11 +11,12 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import TracebackType
 
 from costlens.core.clock import Clock
 from costlens.core.phases import EFFECTIVE, NUM_PHASES, Phase
 
-__all__ = ["Timeline", "TimelineReading"]
+__all__ = ["Bracket", "Timeline", "TimelineReading"]
 
 # (phase asked for, phase that gets the time): a level of the stack, made once for every nesting so
 # that entering a phase builds nothing.
@@ -62,6 +63,7 @@ class Timeline:
         base: The phase at the bottom of the stack.
 
     Attributes:
+        clock: The clock.
         start_ns: Monotonic time at which the timeline began.
         since_ns: Monotonic time of the last switch; ``sum(phase_ns) == since_ns - start_ns``.
         phase_ns: Nanoseconds per phase up to ``since_ns``.
@@ -72,8 +74,8 @@ class Timeline:
     """
 
     __slots__ = (
-        "_clock",
         "base",
+        "clock",
         "levels",
         "owner",
         "phase",
@@ -83,7 +85,7 @@ class Timeline:
     )
 
     def __init__(self, clock: Clock, start_ns: int, base: Phase = Phase.STARTUP) -> None:
-        self._clock = clock
+        self.clock = clock
         self.start_ns = start_ns
         self.since_ns = start_ns
         self.phase_ns = [0] * NUM_PHASES
@@ -107,7 +109,7 @@ class Timeline:
         """Open a phase inside the current one and return the time; training thread, under 1 µs."""
         level = _LEVELS[self.phase][phase]
         self.levels.append(level)
-        now_ns = self._clock()
+        now_ns = self.clock()
         self.phase_ns[self.phase] += now_ns - self.since_ns
         self.phase = level[1]
         self.since_ns = now_ns
@@ -119,7 +121,7 @@ class Timeline:
         if len(stack) > 1:
             stack.pop()
         effective = stack[-1][1]
-        now_ns = self._clock()
+        now_ns = self.clock()
         self.phase_ns[self.phase] += now_ns - self.since_ns
         self.phase = effective
         self.since_ns = now_ns
@@ -132,7 +134,7 @@ class Timeline:
         while len(stack) > keep:
             stack.pop()
         effective = stack[-1][1]
-        now_ns = self._clock()
+        now_ns = self.clock()
         self.phase_ns[self.phase] += now_ns - self.since_ns
         self.phase = effective
         self.since_ns = now_ns
@@ -151,15 +153,28 @@ class Timeline:
         for depth in range(1, len(stack)):
             stack[depth] = _LEVELS[outer][stack[depth][0]]
             outer = stack[depth][1]
-        now_ns = self._clock()
+        now_ns = self.clock()
         self.phase_ns[self.phase] += now_ns - self.since_ns
         self.phase = outer
         self.since_ns = now_ns
         return now_ns
 
+    def replace(self, phase: int) -> None:
+        """Put another phase in the place of the one opened last, as of the last switch.
+
+        Reads no clock: whoever has just booked (``mark``) ends one phase and opens the next at that
+        same moment.
+        """
+        stack = self.levels
+        if len(stack) > 1:
+            stack.pop()
+        level = _LEVELS[stack[-1][1]][phase]
+        stack.append(level)
+        self.phase = level[1]
+
     def mark(self) -> int:
         """Book the open phase up to now, so that ``phase_ns`` is exact at the returned time."""
-        now_ns = self._clock()
+        now_ns = self.clock()
         self.phase_ns[self.phase] += now_ns - self.since_ns
         self.since_ns = now_ns
         return now_ns
@@ -183,3 +198,49 @@ class Timeline:
                 break
             pause()
         return TimelineReading(tuple(phase_ns), phase, booked_ns)
+
+
+class Bracket:
+    """A phase for the length of a block, on the training thread; may be entered inside itself.
+
+    What ``enter`` and ``leave`` do, without their calls: several such blocks are in every
+    iteration. Whatever a block leaves open is for others to close.
+
+    Args:
+        timeline: Takes the time.
+        phase: The phase.
+    """
+
+    __slots__ = ("_clock", "_levels", "_phase_ns", "_stack", "_timeline")
+
+    def __init__(self, timeline: Timeline, phase: int) -> None:
+        self._timeline = timeline
+        self._clock = timeline.clock
+        self._levels = tuple(row[phase] for row in _LEVELS)
+        self._phase_ns = timeline.phase_ns
+        self._stack = timeline.levels
+
+    def __enter__(self) -> None:
+        timeline = self._timeline
+        outer = timeline.phase
+        level = self._levels[outer]
+        self._stack.append(level)
+        now_ns = self._clock()
+        self._phase_ns[outer] += now_ns - timeline.since_ns
+        timeline.phase = level[1]
+        timeline.since_ns = now_ns
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        trace: TracebackType | None = None,
+    ) -> None:
+        timeline, stack = self._timeline, self._stack
+        if len(stack) > 1:
+            stack.pop()
+        effective = stack[-1][1]
+        now_ns = self._clock()
+        self._phase_ns[timeline.phase] += now_ns - timeline.since_ns
+        timeline.phase = effective
+        timeline.since_ns = now_ns

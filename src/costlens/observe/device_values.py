@@ -67,7 +67,8 @@ class DeviceValues:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._ready: deque[tuple[Label, float]] = deque()
+        # Each value lies beside its label, in one flat tuple: the garbage collector forgets those.
+        self._ready: deque[tuple[bool, str, int, int, float]] = deque()
         self._counts: list[Count] = []
         self._metrics: list[Metric] = []
         self._ring: HostRing | None = None
@@ -107,7 +108,10 @@ class DeviceValues:
             value: A number or a tensor of one element; NaN and infinities pass.
             number: Number of the iteration in the attempt, from 0.
         """
-        self._add((False, name, number, self._clock()), value)
+        if type(value) is float and len(self._ready) < _CAPACITY:  # the loss of every iteration
+            self._ready.append((False, name, number, self._clock(), value))
+        else:
+            self._add((False, name, number, self._clock()), value)
 
     def _add(self, label: Label, value: object) -> None:
         kind = type(value)
@@ -134,7 +138,7 @@ class DeviceValues:
 
     def _enqueue(self, label: Label, value: float) -> None:
         if len(self._ready) < _CAPACITY:
-            self._ready.append((label, value))
+            self._ready.append((*label, value))
         else:
             self._num_refused += 1
 
@@ -211,7 +215,8 @@ class DeviceValues:
 
     def _collect(self) -> None:
         while self._ready:
-            self._sort_in(*self._ready.popleft())
+            is_count, name, number, mono_ns, value = self._ready.popleft()
+            self._sort_in((is_count, name, number, mono_ns), value)
         rings = [self._ring, *self._banks.values()]
         for ring in rings:
             for label, value in ring.take() if ring is not None else ():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 
 import pytest
 import torch
@@ -38,6 +39,8 @@ def _taken(values: DeviceValues) -> list[tuple[str, float, int]]:
         torch.tensor(1.5, dtype=torch.bfloat16),
         torch.tensor(1.5, dtype=torch.half),
         torch.tensor([0.0, 1.5, 0.0])[1],
+        torch.frombuffer(bytearray(b"_" + array("f", [1.5])), dtype=torch.float32, offset=1),
+        torch.frombuffer(bytearray(b"____" + array("d", [1.5])), dtype=torch.float64, offset=4),
         torch.tensor(1.5, requires_grad=True),
         torch.tensor(complex(0, -1.5)).conj().imag,
         torch.tensor(1.5).as_subclass(Unread),

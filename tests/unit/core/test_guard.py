@@ -43,6 +43,20 @@ def test_elsewhere_a_fault_is_counted_and_swallowed(contained: Faults) -> None:
     assert contained.num_total == 3
 
 
+def test_a_shielded_function_fails_as_a_fault(contained: Faults) -> None:
+    """It gets its arguments; what it raises is counted, what stops the process passes."""
+    seen: list[str] = []
+    contained.shield("iteration", seen.append)("batch")
+    contained.shield("iteration", fail)("no")
+    assert (seen, contained.counts) == (["batch"], {"iteration": 1})
+
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        contained.shield("iteration", stop)()
+
+
 def test_strict_raises_even_outside_a_test(contained: Faults) -> None:
     """A debug session can ask for faults as well."""
     contained.strict = True

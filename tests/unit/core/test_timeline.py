@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from costlens.core.phases import NAMES, NUM_PHASES, Phase
-from costlens.core.timeline import Timeline, TimelineReading
+from costlens.core.timeline import Bracket, Timeline, TimelineReading
 from costlens.testing import FakeClock
 from tests.unit.core.test_phases import nest
 
 PHASES = st.sampled_from(NAMES)
 OPS = st.one_of(
-    st.tuples(st.just("enter"), PHASES),
+    st.tuples(st.sampled_from(["enter", "open", "replace"]), PHASES),
     st.tuples(st.just("rebase"), PHASES),
     st.tuples(st.just("unwind"), st.integers(-1, 6)),
-    st.tuples(st.sampled_from(["leave", "mark"]), st.none()),
+    st.tuples(st.sampled_from(["leave", "close", "mark"]), st.none()),
 )
 PROGRAMS = st.lists(st.tuples(OPS, st.integers(0, 10**10)), max_size=60)
 
@@ -43,12 +43,12 @@ class Reference:
 
     def do(self, name: str, argument: object) -> None:
         """Do one operation."""
-        if name == "enter":
+        if name in {"leave", "close", "replace"}:
+            del self.asked[max(1, len(self.asked) - 1) :]
+        if name in {"enter", "open", "replace"}:
             self.asked.append(str(argument))
         elif name == "rebase":
             self.asked[0] = str(argument)
-        elif name == "leave":
-            del self.asked[max(1, len(self.asked) - 1) :]
         elif name == "unwind":
             assert isinstance(argument, int)
             del self.asked[max(1, argument + 1) :]
@@ -56,6 +56,14 @@ class Reference:
 
 def play(timeline: Timeline, name: str, argument: object) -> int:
     """Do one operation on a real timeline."""
+    if name == "replace":
+        timeline.mark()
+        timeline.replace(Phase[str(argument).upper()])
+        return timeline.since_ns
+    if name in {"open", "close"}:
+        bracket = Bracket(timeline, Phase[str(argument or "other").upper()])
+        bracket.__enter__() if name == "open" else bracket.__exit__()
+        return timeline.since_ns
     if name in {"enter", "rebase"}:
         return int(getattr(timeline, name)(Phase[str(argument).upper()]))
     if name == "unwind":

@@ -41,6 +41,7 @@ class BatchCounter:
     ) -> None:
         self._values = values
         self._tokens = tokens
+        self._add_samples = counters.add_samples
         self._add = {name: getattr(counters, "add_" + name) for name in _NAMES}
 
     def count(self, batch: object, number: int) -> None:
@@ -51,9 +52,9 @@ class BatchCounter:
             number: Number of the iteration in the attempt, from 0.
         """
         if self._tokens is None and type(batch) in _WITHOUT_NAMES:
-            samples = count_samples(batch)
+            samples = _first_size(batch, _MAX_DEPTH)
             if samples is not None:
-                self._add["samples"](samples)
+                self._add_samples(samples)
             return
         found = self._ask_user(batch)
         ids = _member(batch, "input_ids")
@@ -126,7 +127,7 @@ def count_samples(batch: object) -> int | None:
 
 def _first_size(batch: object, depth: int) -> int | None:
     if isinstance(batch, torch.Tensor):
-        return int(batch.shape[0]) if batch.dim() else None
+        return batch.shape[0] if batch.dim() else None
     if depth == 0:
         return None
     members: Iterable[object]

@@ -19,7 +19,7 @@ Scope = AbstractContextManager[Any]
 """A context manager that may be entered again, and inside itself."""
 
 _T = TypeVar("_T")
-_OWN = frozenset({"_is_real", "_once", "_scopes", "_usual", "profile", "wrapped"})
+_OWN = frozenset({"_is_real", "_once", "_scopes", "_usual", "profile", "start", "stop", "wrapped"})
 # Lightning's own default; a profiler of the user is anything else.
 _PLACEHOLDER = "PassThroughProfiler"
 
@@ -42,6 +42,14 @@ class ScopeTable(dict[str, Scope]):
         scope = self[name] = self._make(name)
         return scope
 
+    def start(self, name: str) -> None:
+        """Enter a scope."""
+        self[name].__enter__()
+
+    def stop(self, name: str) -> None:
+        """Leave a scope."""
+        self[name].__exit__(None, None, None)
+
 
 class BracketProfiler:
     """Stands before the user's profiler: the same brackets, start and stop move a timeline.
@@ -54,9 +62,11 @@ class BracketProfiler:
         scopes: Scopes by bracket name.
     """
 
-    __slots__ = ("_is_real", "_once", "_scopes", "_usual", "profile", "wrapped")
+    __slots__ = tuple(_OWN)
 
     profile: Callable[[str], Scope]
+    start: Callable[[str], None]
+    stop: Callable[[str], None]
     wrapped: Profiler
 
     def __init__(self, wrapped: Profiler, scopes: ScopeTable) -> None:
@@ -64,8 +74,8 @@ class BracketProfiler:
         self._once: Callable[[], None] | None = None
         self.rewrap(wrapped)
 
-    # `profile` is an attribute, so that Lightning's call costs a dictionary look-up and nothing
-    # else where no profiler of the user has to hear of it.
+    # What Lightning calls are attributes: where no profiler of the user has to hear of it,
+    # `profile` is a look-up in a dictionary and nothing else.
     def rewrap(self, wrapped: Profiler) -> None:
         """Stand before another profiler from now on."""
         self.wrapped = wrapped
@@ -82,23 +92,24 @@ class BracketProfiler:
         """Call ``call`` once, when the next bracket of any kind opens; None calls nothing."""
         self._once = call
         self.profile = self._usual if call is None else self._profile_once
+        is_direct = call is None and not self._is_real
+        self.start = self._scopes.start if is_direct else self._start
+        self.stop = self._stop if self._is_real else self._scopes.stop
 
-    def start(self, name: str) -> None:
-        """Open a bracket; training thread, about 1 µs."""
+    def _start(self, name: str) -> None:
         if self._once is not None:
             self._call_once()
         if self._is_real:
             self.wrapped.start(name)
-        self._scopes[name].__enter__()
+        self._scopes.start(name)
 
-    def stop(self, name: str) -> None:
-        """Close a bracket; training thread, about 1 µs."""
-        self._scopes[name].__exit__(None, None, None)
+    def _stop(self, name: str) -> None:
+        self._scopes.stop(name)
         if self._is_real:
             self.wrapped.stop(name)
 
     def _pair(self, name: str) -> Scope:
-        return _StartStop(self, name, self._scopes[name])
+        return _StartStop(self.wrapped, name, self._scopes[name])
 
     def _profile_both(self, name: str) -> Scope:
         return _Both(self.wrapped.profile(name), self._scopes[name])
@@ -171,21 +182,21 @@ def _profiles_by_start_and_stop(profiler: Profiler) -> bool:
 class _StartStop:
     """The user's start and stop around our scope; may be entered again and inside itself."""
 
-    __slots__ = ("_name", "_owner", "_scope")
+    __slots__ = ("_enter", "_exit", "_name", "_wrapped")
 
-    def __init__(self, owner: BracketProfiler, name: str, scope: Scope) -> None:
-        self._owner = owner
+    def __init__(self, wrapped: Profiler, name: str, scope: Scope) -> None:
+        self._wrapped = wrapped
         self._name = name
-        self._scope = scope
+        self._enter, self._exit = scope.__enter__, scope.__exit__
 
     def __enter__(self) -> str:
         try:
-            self._owner.wrapped.start(self._name)
+            self._wrapped.start(self._name)
         except BaseException:
             # As Lightning's own generator does it: what could not start is stopped as well.
-            self._owner.wrapped.stop(self._name)
+            self._wrapped.stop(self._name)
             raise
-        self._scope.__enter__()
+        self._enter()
         return self._name
 
     def __exit__(
@@ -194,8 +205,8 @@ class _StartStop:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._scope.__exit__(kind, error, trace)
-        self._owner.wrapped.stop(self._name)
+        self._exit(kind, error, trace)
+        self._wrapped.stop(self._name)
 
 
 class _Both:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from costlens.core.phases import Phase
 from costlens.core.recorder import Recorder
 from costlens.core.snapshot_builder import AttemptState
-from costlens.core.timeline import Timeline
+from costlens.core.timeline import Bracket, Timeline
 from costlens.observe.device_events import DeviceGaps
 from costlens.observe.trainer.brackets import BracketProfiler
 
@@ -20,8 +20,6 @@ __all__ = ["LoopTimes"]
 
 _STARTUP = int(Phase.STARTUP)
 _DATA_WAIT = int(Phase.DATA_WAIT)
-_BACKWARD = int(Phase.BACKWARD)
-_LOGGING = int(Phase.LOGGING)
 
 
 class LoopTimes:
@@ -33,6 +31,7 @@ class LoopTimes:
         state: Gets the marks of start-up.
 
     Attributes:
+        has_gap: Whether what follows a batch is under way.
         is_complete: Whether a batch has ended whose row is not cut yet.
         is_evaluating: Whether an evaluation loop runs (the sanity check is none).
         is_starting: Whether the set-up of this fit lasts: no batch has been fetched.
@@ -47,11 +46,14 @@ class LoopTimes:
     """
 
     __slots__ = (
-        "_has_gap",
+        "_enter_backward",
+        "_enter_gap",
         "_has_wait",
+        "_leave",
         "_num_backward",
         "counters",
         "gaps",
+        "has_gap",
         "is_complete",
         "is_evaluating",
         "is_new_evaluation",
@@ -81,9 +83,12 @@ class LoopTimes:
         self.is_new_evaluation = False
         self.on_iterators: Callable[[], object] = bool
         self.note_save: Callable[[], None] = _note_nothing
-        self._has_gap = False
+        self.has_gap = False
         self._has_wait = False
         self._num_backward = 0
+        self._enter_backward = Bracket(timeline, Phase.BACKWARD).__enter__
+        gap = Bracket(timeline, Phase.LOGGING)
+        self._enter_gap, self._leave = gap.__enter__, gap.__exit__
         self.num_micro = 0
         self.num_begun = 0
 
@@ -91,10 +96,17 @@ class LoopTimes:
 
     def begin_fetch(self) -> None:
         """End the iteration before and begin to wait for the next batch; about 2 µs."""
-        self.end_iteration()
-        if self.is_starting:
-            self._end_setup()
-        self.timeline.enter(_DATA_WAIT)
+        timeline = self.timeline
+        if self.has_gap and self.is_complete and timeline.base != _STARTUP:
+            # As ever: the gap, the row and the wait meet in one reading of the clock.
+            self.has_gap = self.is_complete = False
+            self.recorder.cut()
+            timeline.replace(_DATA_WAIT)
+        else:
+            self.end_iteration()
+            if self.is_starting:
+                self._end_setup()
+            timeline.enter(_DATA_WAIT)
         if self.gaps is not None:
             self.gaps.begin_wait()
 
@@ -102,24 +114,16 @@ class LoopTimes:
         """End the wait for a batch."""
         if self.gaps is not None:
             self.gaps.end_wait(self.counters.iterations)
-        self.timeline.leave()
+        self._leave()
 
     def end_iteration(self) -> None:
         """Cut the row of a batch that is complete, the gap after it included; about 1 µs."""
-        if self._has_gap:
-            self._has_gap = False
+        if self.has_gap:
+            self.has_gap = False
             self.timeline.leave()
         if self.is_complete:
             self.is_complete = False
             self.recorder.cut()
-
-    def begin_update(self) -> None:
-        """Begin an attempt to update parameters."""
-        self.num_begun += 1
-
-    def count_micro_batch(self) -> None:
-        """Count a call of the training step that returned."""
-        self.num_micro += 1
 
     def count_validation_batch(self) -> None:
         """Count a batch of validation; the sanity check's are none."""
@@ -141,19 +145,19 @@ class LoopTimes:
     def open_backward(self) -> None:
         """Begin the backward pass."""
         self._num_backward += 1
-        self.timeline.enter(_BACKWARD)
+        self._enter_backward()
 
     def close_backward(self) -> None:
         """End the backward pass."""
         if self._num_backward:
             self._num_backward -= 1
-            self.timeline.leave()
+            self._leave()
 
     def open_gap(self) -> None:
         """Begin what follows a batch up to the next fetch."""
-        if not self._has_gap:
-            self._has_gap = True
-            self.timeline.enter(_LOGGING)
+        if not self.has_gap:
+            self.has_gap = True
+            self._enter_gap()
 
     # Set-up and end of a fit.
 
@@ -188,7 +192,7 @@ class LoopTimes:
         if self.timeline.depth > depth:
             self.timeline.unwind(depth)
             self._num_backward = 0
-            self._has_gap = False
+            self.has_gap = False
 
     # Iterators are created, and workers started, before the first bracket of an epoch.
 

@@ -9,15 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from costlens.core.phases import Phase
-from costlens.core.scopes import INERT_SCOPE
+from costlens.core.timeline import Bracket
 from costlens.observe.trainer.brackets import Scope
 from costlens.observe.trainer.loop import LoopTimes
 from costlens.observe.trainer.scopes import (
-    BookScope,
+    UNTOUCHED,
+    AfterScope,
+    BeforeScope,
     EdgeScope,
     EpochScope,
     FetchScope,
     FrameScope,
+    StepScope,
+    UpdateScope,
 )
 
 __all__ = ["DOOR_KEY", "IsOverridden", "ScopeMaker"]
@@ -56,9 +60,9 @@ class ScopeMaker:
         self._plain: dict[str, Callable[[], Scope]] = {
             "run_training_epoch": lambda: EpochScope(times),
             "run_training_batch": lambda: FrameScope(times),
-            "optimizer_step": self._update,  # of manual optimization
+            "optimizer_step": lambda: UpdateScope(times),  # of manual optimization
             "save_checkpoint": lambda: EdgeScope(
-                self._phase(Phase.CHECKPOINT), after=times.note_save
+                AfterScope(times.note_save), self._phase(Phase.CHECKPOINT)
             ),
         }
 
@@ -80,45 +84,43 @@ class ScopeMaker:
     def _loop(self, hook: str) -> Scope:
         if hook == "train_dataloader_next":
             return FetchScope(self._times)
-        return INERT_SCOPE
+        return UNTOUCHED
 
-    def _phase(self, phase: Phase) -> BookScope:
-        return BookScope(self._times.timeline, phase)
-
-    def _update(self) -> EdgeScope:
-        return EdgeScope(self._phase(Phase.OPTIMIZER), before=self._times.begin_update)
+    def _phase(self, phase: Phase) -> Bracket:
+        return Bracket(self._times.timeline, phase)
 
     def _strategy(self, hook: str) -> Scope:
         times = self._times
         if hook == "batch_to_device":
             return self._phase(Phase.TRANSFER)
         if hook == "training_step":
-            return EdgeScope(self._phase(Phase.FORWARD), after=times.count_micro_batch)
+            return StepScope(times)
         if hook == "validation_step":
-            return EdgeScope(after=times.count_validation_batch)
+            return AfterScope(times.count_validation_batch)
         if hook == "test_step":
-            return EdgeScope(after=times.count_test_batch)
+            return AfterScope(times.count_test_batch)
         if hook == "on_train_end":
-            return EdgeScope(after=times.shut_down)
-        return INERT_SCOPE
+            return AfterScope(times.shut_down)
+        return UNTOUCHED
 
     def _module(self, kind: str, owner: str, hook: str) -> Scope:
         times = self._times
         if hook == "optimizer_step":
-            return self._update()
+            return UpdateScope(times)
         is_working = hook in _ALWAYS_WORKING or self._is_overridden(kind, owner, hook)
         phase = _PHASE_OF_HOOK.get(hook, Phase.CALLBACKS)
-        scope = self._phase(phase) if is_working else None
-        # The backward pass lies between these two, in manual optimization as well.
-        if hook == "on_before_backward":
-            return EdgeScope(scope, after=times.open_backward)
-        if hook == "on_after_backward":
-            return EdgeScope(scope, before=times.close_backward)
-        if hook == "on_train_batch_end":
-            return EdgeScope(scope, after=times.open_gap)
-        return scope or INERT_SCOPE
+        # The backward pass lies between the first two, in manual optimization as well.
+        edges: dict[str, Scope] = {
+            "on_before_backward": AfterScope(times.open_backward),
+            "on_after_backward": BeforeScope(times.close_backward),
+            "on_train_batch_end": AfterScope(times.open_gap),
+        }
+        edge = edges.get(hook)
+        if not is_working:
+            return edge or UNTOUCHED
+        return self._phase(phase) if edge is None else EdgeScope(edge, self._phase(phase))
 
     def _callback(self, owner: str, hook: str) -> Scope:
         if owner.startswith(DOOR_KEY) or not self._is_overridden("Callback", owner, hook):
-            return INERT_SCOPE
+            return UNTOUCHED
         return self._phase(Phase.CALLBACKS)

@@ -6,7 +6,8 @@ Values go to ``parts.values`` as they are; a tensor of a device is read later, o
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -21,10 +22,9 @@ __all__ = ["QualityReader"]
 _GRADIENT_NORMS = {"grad_norm": "grad_norm", "grad_2.0_norm_total": "grad_norm"}
 
 
-_IN_MEMORY: dict[torch.dtype, Callable[[int], ctypes.c_float | ctypes.c_double]] = {
-    torch.float32: ctypes.c_float.from_address,
-    torch.float64: ctypes.c_double.from_address,
-}
+# Memory as it lies there, seen as numbers of one type: reading one makes nothing but the result.
+_FLOATS = (ctypes.c_float * (sys.maxsize // 4)).from_address(0)
+_DOUBLES = (ctypes.c_double * (sys.maxsize // 8)).from_address(0)
 
 
 def _read_host(value: object) -> float | None:
@@ -35,10 +35,13 @@ def _read_host(value: object) -> float | None:
     # A subclass must not notice that it is read, and a negative view holds another number.
     if type(value) is not torch.Tensor or not value.is_cpu or value.is_neg():
         return None
-    look = _IN_MEMORY.get(value.dtype)
-    if look is None or value.numel() != 1:
+    kind = value.dtype
+    if (kind is not torch.float32 and kind is not torch.float64) or value.numel() != 1:
         return None
-    return look(value.data_ptr()).value
+    address = value.data_ptr()
+    if address & 7 and (address & 3 or kind is torch.float64):  # it lies across these
+        return None
+    return _FLOATS[address >> 2] if kind is torch.float32 else _DOUBLES[address >> 3]
 
 
 class QualityReader:
@@ -64,7 +67,10 @@ class QualityReader:
             factor: What Lightning divided the loss by.
             number: Number of the iteration.
         """
-        loss = outputs.get("loss") if isinstance(outputs, Mapping) else None
+        if type(outputs) is dict:  # as it is: the question for any mapping takes 0.5 µs
+            loss = outputs.get("loss")
+        else:
+            loss = outputs.get("loss") if isinstance(outputs, Mapping) else None
         if loss is None:
             return
         self._has_loss = True

@@ -8,45 +8,77 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import TracebackType
+from typing import cast
 
 from costlens.core.phases import Phase
-from costlens.core.timeline import Timeline
+from costlens.core.timeline import Bracket
 from costlens.observe.trainer.brackets import Scope
 from costlens.observe.trainer.given import Trainer
 from costlens.observe.trainer.loop import LoopTimes
 
 __all__ = [
-    "BookScope",
+    "UNTOUCHED",
+    "AfterScope",
+    "BeforeScope",
     "EdgeScope",
     "EpochScope",
     "EvaluationScope",
     "FetchScope",
     "FrameScope",
+    "StepScope",
+    "UpdateScope",
 ]
 
 _VALIDATION = int(Phase.VALIDATION)
+_enter = Bracket.__enter__
+_leave = Bracket.__exit__
+
+# Formatting an empty text takes any arguments, gives what is false (so exceptions pass) and runs no
+# line of Python: a method that does nothing costs twice as much.
+_nothing = cast("Callable[..., None]", "".format)
 
 
-class BookScope:
-    """A phase for the length of a bracket; may be entered again and inside itself.
+class Untouched:
+    """A bracket that books nothing, as half of all do."""
 
-    Leaner than the scope of ``Run.phase``: Lightning opens brackets on one thread only, and
-    :class:`FrameScope` mends what an exception leaves open.
+    __slots__ = ()
+    __enter__ = _nothing
+    __exit__ = _nothing
+
+
+UNTOUCHED = Untouched()
+"""The one scope of its kind."""
+
+
+class BeforeScope:
+    """A scope with something to do at its start.
 
     Args:
-        timeline: Takes the time.
-        phase: The phase.
+        call: What it does.
     """
 
-    __slots__ = ("_enter", "_leave", "_phase")
+    __slots__ = ("_call",)
+    __exit__ = _nothing
 
-    def __init__(self, timeline: Timeline, phase: Phase) -> None:
-        self._enter = timeline.enter
-        self._leave = timeline.leave
-        self._phase = int(phase)
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call = call
 
     def __enter__(self) -> None:
-        self._enter(self._phase)
+        self._call()
+
+
+class AfterScope:
+    """A scope with something to do at its end, when no exception passes.
+
+    Args:
+        call: What it does.
+    """
+
+    __slots__ = ("_call",)
+    __enter__ = _nothing
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call = call
 
     def __exit__(
         self,
@@ -54,35 +86,27 @@ class BookScope:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._leave()
+        if kind is None:
+            self._call()
 
 
 class EdgeScope:
-    """A scope with something to do at its start, or at its end when no exception passes.
+    """A scope inside another.
 
     Args:
-        inner: The scope itself, if there is one.
-        before: Called before it is entered.
-        after: Called after it was left without an exception.
+        outer: Entered first and left last.
+        inner: The scope itself.
     """
 
-    __slots__ = ("_after", "_before", "_inner")
+    __slots__ = ("_inner", "_outer")
 
-    def __init__(
-        self,
-        inner: Scope | None = None,
-        before: Callable[[], None] | None = None,
-        after: Callable[[], None] | None = None,
-    ) -> None:
+    def __init__(self, outer: Scope, inner: Scope) -> None:
+        self._outer = outer
         self._inner = inner
-        self._before = before
-        self._after = after
 
     def __enter__(self) -> None:
-        if self._before is not None:
-            self._before()
-        if self._inner is not None:
-            self._inner.__enter__()
+        self._outer.__enter__()
+        self._inner.__enter__()
 
     def __exit__(
         self,
@@ -90,22 +114,55 @@ class EdgeScope:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._inner is not None:
-            self._inner.__exit__(kind, error, trace)
-        if kind is None and self._after is not None:
-            self._after()
+        self._inner.__exit__(kind, error, trace)
+        self._outer.__exit__(kind, error, trace)
+
+
+class StepScope(Bracket):
+    """Around a training step: a forward pass, and a micro-batch if it returns."""
+
+    __slots__ = ("_times",)
+
+    def __init__(self, times: LoopTimes) -> None:
+        super().__init__(times.timeline, Phase.FORWARD)
+        self._times = times
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        trace: TracebackType | None = None,
+    ) -> None:
+        _leave(self)
+        if kind is None:
+            self._times.num_micro += 1
+
+
+class UpdateScope(Bracket):
+    """Around an attempt to update parameters."""
+
+    __slots__ = ("_times",)
+
+    def __init__(self, times: LoopTimes) -> None:
+        super().__init__(times.timeline, Phase.OPTIMIZER)
+        self._times = times
+
+    def __enter__(self) -> None:
+        self._times.num_begun += 1
+        _enter(self)
 
 
 class FetchScope:
     """Around the fetch of a training batch."""
 
-    __slots__ = ("_times",)
+    __slots__ = ("_begin", "_end")
 
     def __init__(self, times: LoopTimes) -> None:
-        self._times = times
+        self._begin = times.begin_fetch
+        self._end = times.end_fetch
 
     def __enter__(self) -> None:
-        self._times.begin_fetch()
+        self._begin()
 
     def __exit__(
         self,
@@ -113,25 +170,28 @@ class FetchScope:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._times.end_fetch()
+        self._end()
 
 
 class FrameScope:
     """Around what happens to one batch: whatever an exception left open ends with it."""
 
-    __slots__ = ("_depth", "_times")
+    __slots__ = ("_levels", "_num_levels", "_times")
 
     def __init__(self, times: LoopTimes) -> None:
         self._times = times
-        self._depth = 0
+        self._levels = times.timeline.levels
+        self._num_levels = 1
 
     def __enter__(self) -> None:
+        times = self._times
         # With `dataloader_iter` the training step fetches for itself: the batch before ends here.
-        self._times.end_iteration()
-        self._times.num_begun += 1
+        if times.is_complete or times.has_gap:
+            times.end_iteration()
+        times.num_begun += 1
         # What an abandoned batch did belongs to no iteration.
-        self._times.num_micro = 0
-        self._depth = self._times.timeline.depth
+        times.num_micro = 0
+        self._num_levels = len(self._levels)
 
     def __exit__(
         self,
@@ -139,7 +199,8 @@ class FrameScope:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._times.repair(self._depth)
+        if len(self._levels) > self._num_levels:
+            self._times.repair(self._num_levels - 1)
 
 
 class EpochScope:

@@ -49,7 +49,7 @@ class StepCounter:
         self.times.counters.watch_steps()
         self.is_silent = not all(hasattr(each, "register_step_post_hook") for each in optimizers)
         for optimizer in () if self.is_silent else optimizers:
-            calls = _Calls(self)
+            calls = _Calls(self.times, self.count)
             self._handles.append(optimizer.register_step_pre_hook(calls.begin))
             self._handles.append(optimizer.register_step_post_hook(calls.end))
         if scaler is not None and self._handles:
@@ -64,13 +64,13 @@ class StepCounter:
     def count(self, optimizer: Optimizer) -> None:
         """Count a call of an optimizer's step that returned."""
         self.num_calls += 1
-        times = self.times
+        counters = self.times.counters
         found_inf = getattr(optimizer, "found_inf", None)
-        if not isinstance(found_inf, torch.Tensor):
-            times.counters.optimizer_steps += 1
+        if found_inf is None or not isinstance(found_inf, torch.Tensor):
+            counters.optimizer_steps += 1
             return
         # A fused optimizer decides on the device whether it skips; the scaler lends it its flag.
-        number = times.counters.iterations
+        number = counters.iterations
         self._values.add_count("skipped_steps", found_inf, number)
         self._values.add_count("optimizer_steps", 1 - found_inf, number)
 
@@ -85,22 +85,23 @@ class StepCounter:
 class _Calls:
     """The calls of one optimizer: torch reports a step that calls the one it inherits twice."""
 
-    __slots__ = ("_depth", "_num_begun", "_owner")
+    __slots__ = ("_count", "_depth", "_num_begun", "_times")
 
-    def __init__(self, owner: StepCounter) -> None:
-        self._owner = owner
+    def __init__(self, times: LoopTimes, count: Callable[[Optimizer], None]) -> None:
+        self._times = times
+        self._count = count
         self._num_begun = 0
         self._depth = 0
 
-    def begin(self, *_: Any) -> None:
+    def begin(self, _optimizer: Optimizer, _args: object, _kwargs: object) -> None:
         """Note that a call begins."""
-        num_begun = self._owner.times.num_begun
+        num_begun = self._times.num_begun
         if num_begun != self._num_begun:  # calls from before that did not return never will
             self._num_begun, self._depth = num_begun, 0
         self._depth += 1
 
-    def end(self, optimizer: Optimizer, *_: Any) -> None:
+    def end(self, optimizer: Optimizer, _args: object, _kwargs: object) -> None:
         """Note that a call returned, and count it unless another one is around it."""
         self._depth -= 1
         if self._depth == 0:
-            self._owner.count(optimizer)
+            self._count(optimizer)

@@ -15,7 +15,7 @@ from costlens.core.guard import faults
 from costlens.core.phases import Phase
 from costlens.core.recorder import Recorder
 from costlens.core.snapshot_builder import AttemptState
-from costlens.core.timeline import Timeline
+from costlens.core.timeline import Bracket, Timeline
 from costlens.observe.device_events import DeviceGaps
 from costlens.observe.device_values import DeviceValues
 from costlens.observe.host_probe import HostSources
@@ -27,7 +27,7 @@ from costlens.observe.trainer.loop import LoopTimes
 from costlens.observe.trainer.methods import ScopedMethod
 from costlens.observe.trainer.names import ScopeMaker
 from costlens.observe.trainer.quality import QualityReader
-from costlens.observe.trainer.scopes import BookScope, EdgeScope, EvaluationScope
+from costlens.observe.trainer.scopes import AfterScope, EdgeScope, EvaluationScope
 from costlens.observe.trainer.steps import StepCounter
 
 __all__ = ["Choices", "TrainerWatch", "WatchedParts"]
@@ -90,6 +90,7 @@ class TrainerWatch:
         self._state = parts.state
         self._values = parts.values
         self._recorder = parts.recorder
+        self._counters = parts.recorder.counters
         self._timeline = parts.timeline
         self._host = parts.host
         self._choices = choices
@@ -98,6 +99,7 @@ class TrainerWatch:
         self._next_look_ns = 0
         self._next_window_ns = parts.timeline.since_ns + choices.window_ns
         self._steps: StepCounter | None = None
+        self._is_silent = False
         self._optimizer: Any = None
         self._global_step = 0
         self._is_automatic = True
@@ -118,11 +120,11 @@ class TrainerWatch:
         self._state.stage = facts.stage_name(stage)
         scopes = ScopeTable(ScopeMaker(times, self._is_overridden))
         times.profiler = BracketProfiler.install(trainer, scopes)
-        self._wrap(trainer.strategy, "load_checkpoint", BookScope(times.timeline, Phase.RESTORE))
+        self._wrap(trainer.strategy, "load_checkpoint", Bracket(times.timeline, Phase.RESTORE))
         # Behind it, Lightning creates the iterator and with it the workers.
-        wait = BookScope(times.timeline, Phase.DATA_WAIT)
-        after = EdgeScope(wait, after=self._after_loader)
-        self._wrap(trainer.strategy, "process_dataloader", after)
+        wait = Bracket(times.timeline, Phase.DATA_WAIT)
+        loading = EdgeScope(AfterScope(self._after_loader), wait)
+        self._wrap(trainer.strategy, "process_dataloader", loading)
         for loop, name in facts.iterate_evaluations(trainer, stage):
             scope = EvaluationScope(times, trainer, name, is_all=stage != "fit")
             self._wrap(loop, "run", scope)
@@ -173,6 +175,7 @@ class TrainerWatch:
             self._steps.remove()
         self._steps = StepCounter(self._times, self._values)
         self._steps.watch(optimizers, facts.find_scaler(trainer))
+        self._is_silent = self._steps.is_silent
         self._attach_device()
         self._global_step = state.end_step = int(trainer.global_step)
         if state.start_step is None:
@@ -197,7 +200,7 @@ class TrainerWatch:
 
     def end_batch(self, outputs: object, batch: object) -> None:
         """Complete an iteration, whose row is cut at the next fetch; about 10 µs."""
-        times, counters = self._times, self._recorder.counters
+        times, counters = self._times, self._counters
         if times.is_complete:  # the same callback stands in the list twice
             return
         times.is_complete = True
@@ -207,8 +210,7 @@ class TrainerWatch:
         # A schedule of accumulation may change it with any epoch, and after our hook.
         factor = self.trainer.accumulate_grad_batches if self._is_automatic else 1
         self._quality.read_batch(outputs, factor, number)
-        is_silent = self._steps is not None and self._steps.is_silent
-        if is_silent or self._timeline.since_ns >= self._next_look_ns:
+        if self._is_silent or self._timeline.since_ns >= self._next_look_ns:
             self._look(number)
             # Inside a batch Lightning computes no metric for being asked, so no rank waits here.
             if self._timeline.since_ns >= self._next_window_ns:
@@ -222,8 +224,8 @@ class TrainerWatch:
         self._next_look_ns = self._timeline.since_ns + _LOOK_EVERY_NS
         if self._steps is not None:  # a Trainer that only evaluates has a count of its own
             step = int(self.trainer.global_step)
-            if self._steps.is_silent:
-                self._recorder.counters.optimizer_steps += step - self._global_step
+            if self._is_silent:
+                self._counters.optimizer_steps += step - self._global_step
             self._global_step = self._state.end_step = step
         if self._optimizer is not None:
             self._quality.read_learning_rate(self._optimizer, number)
