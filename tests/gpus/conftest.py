@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from costlens.cli.demo.fake_gpus.stand_in import StandIn, compile_driver
+from costlens.cli.demo.fake_gpus.stand_in import StandIn, load_stand_in
 from costlens.core.clock import NS_PER_S, anchor_now
 from costlens.core.device_records import GpuDriverPart, GpuPart
 from costlens.core.records import RankPart, RunPart
@@ -18,26 +18,15 @@ from costlens.observe.nvml import NvmlProbe
 from costlens.observe.visible_devices import TorchDevice
 
 
-@pytest.fixture(scope="session")
-def loaded_driver(
-    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
-) -> StandIn | None:
-    """Return the stand-in driver of this process, or None without a compiler."""
-    if shutil.which("gcc") is None:
-        return None
-    return StandIn(compile_driver(tmp_path_factory.mktemp("driver")))
-
-
 @pytest.fixture
-def driver(
-    loaded_driver: StandIn | None, require: Callable[[str, bool, str], None]
-) -> Iterator[StandIn]:
-    """Return the stand-in driver; after the test there is no driver again."""
-    require("nvml", loaded_driver is not None, "no gcc to compile the stand-in driver with")
-    assert loaded_driver is not None
-    loaded_driver.set_time(0)
-    yield loaded_driver
-    loaded_driver.unload()
+def driver(require: Callable[[str, bool, str], None]) -> Iterator[StandIn]:
+    """Return the stand-in driver of this process; after the test there is no driver again."""
+    require("nvml", shutil.which("gcc") is not None, "no gcc to compile the stand-in driver with")
+    stand_in = load_stand_in()
+    stand_in.set_time(0)
+    yield stand_in
+    stand_in.set_time(-1)
+    stand_in.unload()
 
 
 class Rig:

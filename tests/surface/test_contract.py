@@ -72,7 +72,7 @@ OPTIONS = {
         *("--accelerator", "--book", "--provider", "--region", "--instance-type", "--spot"),
         "--json",
     },
-    "demo": {"--plain", "--seed", "--price", "--max-steps", "--json"},
+    "demo": {"--plain", "--seed", "--price", "--fake-gpus", "--max-steps", "--json"},
 }
 
 

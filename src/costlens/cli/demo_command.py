@@ -38,7 +38,16 @@ def demo(
     ] = 0,
     price: Annotated[
         str | None,
-        typer.Option(metavar="P", help="Money per node and hour. Default: the COSTLENS_* prices."),
+        typer.Option(
+            metavar="P",
+            help="Money per hour of the node, or of each fake GPU. Default: the COSTLENS_* prices.",
+        ),
+    ] = None,
+    fake_gpus: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=16, metavar="N", help="Let a simulated driver show N GPUs; needs gcc."
+        ),
     ] = None,
     max_steps: Annotated[
         int | None, typer.Option(min=1, help="Optimizer steps; fewer make a shorter demo.")
@@ -46,14 +55,16 @@ def demo(
     as_json: JsonFlag = False,
 ) -> None:
     """Train a small real model on the CPU, under a minute, and show where time and money went."""
-    config = load_config(name="demo", node_hour_price=price, summary=False)
+    paid = "node_hour_price" if fake_gpus is None else "gpu_hour_price"
+    config = load_config(name="demo", summary=False, **{paid: price})
     if not config.enabled:
         raise RunStateError(
             "COSTLENS_ENABLED is 0: nothing is watched, so there is nothing to show"
         )
     typer.echo("training a small model on the CPU; this takes less than a minute", err=True)
     # Lightning draws its bar on standard output, which --json keeps for the record.
-    with contextlib.redirect_stdout(sys.stderr if as_json else sys.stdout):
+    out = sys.stderr if as_json else sys.stdout
+    with contextlib.redirect_stdout(out), _simulated(fake_gpus):
         train = _train_plain if plain else _train_lightning
         run, losses = train(config, seed, {} if max_steps is None else {"max_steps": max_steps})
     record = _read(config, run)
@@ -62,6 +73,24 @@ def demo(
         print_json(json.dumps(document, indent=2))
     else:
         _show(record, losses)
+
+
+@contextlib.contextmanager
+def _simulated(num_gpus: int | None) -> Iterator[None]:
+    """Let a stand-in driver show GPUs that do not exist; before torch looks for a driver."""
+    if num_gpus is None:
+        yield
+        return
+    from costlens.cli.demo.fake_gpus.model import make_scenario
+    from costlens.cli.demo.fake_gpus.stand_in import load_stand_in
+
+    driver = load_stand_in()
+    driver.load(make_scenario(num_gpus))
+    typer.echo(f"GPUs: {num_gpus}, simulated; all that is told of them is made up", err=True)
+    try:
+        yield
+    finally:
+        driver.unload()
 
 
 def _read(config: Config, run: Run) -> RunRecord:

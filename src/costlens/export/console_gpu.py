@@ -38,9 +38,11 @@ def describe_gpus(record: RunRecord) -> Iterable[Renderable]:
     table.add_column("", overflow="ellipsis", no_wrap=True)
     for title in ("busy", "memory", "power", "energy"):
         table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("", overflow="fold")
+    table.add_column("held down by", overflow="fold")
+    has_hosts = len({device.host_name for device in summary.devices}) > 1
     for device in summary.devices[:_MAX_SHOWN]:
-        table.add_row(*_cells(device))
+        host = f"{device.host_name} " if has_hosts else ""
+        table.add_row(f"{host}{device.uuid[:12]}", *_cells(device))
     hidden = len(summary.devices) - _MAX_SHOWN
     if hidden > 0:
         table.add_row(f"{hidden} more", *[""] * 5, style="dim")
@@ -58,7 +60,6 @@ def describe_gpus(record: RunRecord) -> Iterable[Renderable]:
 
 def _cells(device: GpuDevice) -> list[str]:
     return [
-        f"{device.host_name} {device.uuid[:12]}",
         _share(mean_utilization([device])),
         _memory(device.memory_used_bytes, device.memory_total_bytes),
         _power(device.power_watts, device.power_limit_watts),
@@ -84,7 +85,7 @@ def _remark(device: GpuDevice) -> str:
     is_held = worst is not None and held_s[worst] >= _MIN_THROTTLED * device.sampled_s
     return join(
         "lost" if device.is_lost else None,
-        f"held down by {worst.replace('_', ' ')} for {show_duration(held_s[worst])}"
+        f"{worst.replace('_', ' ')} {show_duration(held_s[worst])}"
         if worst is not None and is_held
         else None,
         f"error {device.last_xid}" if device.last_xid is not None else None,

@@ -206,6 +206,9 @@ class NvmlProbe:
         names = {meter.identity.name for meter in kept.values() if meter.identity.name}
         if len(names) == 1:
             self._state.rank_facts["accelerator"] = names.pop()
+        if is_simulated:
+            # Nobody computes on what does not exist: who sees it pays for it.
+            self._state.rank_facts["num_gpus"] = len(kept)
         if is_renewed:
             if self._xids is not None:
                 self._xids.close()

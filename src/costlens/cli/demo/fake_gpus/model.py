@@ -140,7 +140,7 @@ def describe(history: History, number: int) -> dict[str, Any]:
         return [[t, round(v * factor, digits)] for t, v in zip(times, values, strict=True)]
 
     return {
-        "uuid": f"GPU-51a0f1a7-ed00-4000-8000-{number:012d}",
+        "uuid": f"GPU-{number:08x}-51a0-4f1a-8000-000000000000",
         "name": "Simulated GPU 80GB",
         "serial": f"SIM{number:07d}",
         "pci_id": f"00000000:{0x10 + 8 * number:02X}:00.0",

@@ -7,15 +7,17 @@ process, it gets that one. ``driver.c`` says what it answers.
 from __future__ import annotations
 
 import ctypes
+import functools
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from costlens.errors import MissingExtraError
+from costlens.errors import MissingExtraError, RunStateError
 
-__all__ = ["LIBRARY", "StandIn", "compile_driver", "write_scenario"]
+__all__ = ["LIBRARY", "StandIn", "compile_driver", "load_stand_in", "write_scenario"]
 
 LIBRARY = "libnvidia-ml.so.1"
 
@@ -60,22 +62,31 @@ def compile_driver(folder: Path) -> Path:
 
 
 class StandIn:
-    """The stand-in driver in this process.
+    """The stand-in driver in this process; it stays there until the process ends.
 
     Args:
-        library: The compiled library; it stays in the process until that ends.
+        library: The compiled library.
+
+    Raises:
+        RunStateError: If the library of a real driver is in the process already.
     """
 
     def __init__(self, library: Path) -> None:
         self._library = ctypes.CDLL(str(library))
+        if not hasattr(ctypes.CDLL(LIBRARY), "stand_in_load"):
+            raise RunStateError(
+                f"fake GPUs cannot take the place of {LIBRARY}, which this process has loaded: "
+                "run costlens demo --fake-gpus as a process of its own"
+            )
         self._library.stand_in_num_calls.restype = ctypes.c_ulong
-        self._scenario = library.with_suffix(".scenario")
 
     def load(self, scenario: Scenario) -> None:
         """Become the driver of the scenario's devices, at its time 0."""
-        write_scenario(scenario, self._scenario)
-        if self._library.stand_in_load(str(self._scenario).encode()) != 0:
-            raise OSError(f"the scenario {self._scenario} cannot be read")
+        with tempfile.NamedTemporaryFile("w", suffix=".scenario", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in _flatten("", scenario))
+            file.flush()
+            if self._library.stand_in_load(file.name.encode()) != 0:
+                raise OSError(f"the scenario {file.name} cannot be read")
 
     def unload(self) -> None:
         """Behave as if there were no driver."""
@@ -90,8 +101,20 @@ class StandIn:
         return int(self._library.stand_in_num_calls(function.encode()))
 
 
+@functools.cache
+def load_stand_in() -> StandIn:
+    """Return the stand-in driver of this process, compiled and loaded at the first call.
+
+    Raises:
+        MissingExtraError: If there is no C compiler.
+        RunStateError: If the library of a real driver is in the process already.
+    """
+    with tempfile.TemporaryDirectory(prefix="costlens-fake-gpus-") as folder:
+        return StandIn(compile_driver(Path(folder)))
+
+
 def write_scenario(scenario: Scenario, path: Path) -> None:
-    """Write a scenario as the lines that ``driver.c`` reads."""
+    """Write a scenario as the lines that ``driver.c`` reads from ``FAKE_NVML_SCENARIO``."""
     path.write_text("".join(f"{line}\n" for line in _flatten("", scenario)), encoding="utf-8")
 
 
