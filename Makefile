@@ -40,6 +40,7 @@ bench: $(BENCH_READY)
 	$(BIN)/python -m benchmarks.merge_records
 	$(BIN)/python -m benchmarks.overhead $(BENCH_ARGS)
 	$(BIN)/python -m benchmarks.planted_truth $(BENCH_ARGS)
+	$(BIN)/python -m benchmarks.device_sampling
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -172,3 +174,37 @@ def test_real_gpus_that_a_cpu_training_sees_are_not_paid_for(driver: StandIn) ->
     assert record.rank.num_gpus == 0
     assert record.price is not None
     assert record.price.unit == "node"
+
+
+def test_the_trace_tells_the_devices_of_its_period(driver: StandIn, tmp_path: Path) -> None:
+    """A run's own rank span carries utilization, power and energy of its GPUs beside its time."""
+    driver.load(make_node(make_device(), make_device(1), driver_version="simulated 1.0"))
+    driver.set_time(-1)
+    config = resolve_config(
+        summary=False, gpu_hour_price="36", otlp_file=True, dir=str(tmp_path), window_s=0.2
+    )
+    run = Run(config).open()
+    for _ in range(4):
+        with run.iteration():
+            time.sleep(0.15)
+    record = run.finish()
+    written = "".join(path.read_text() for path in tmp_path.rglob("*traces*"))
+    spans = [
+        span
+        for line in written.splitlines()
+        for of_resource in json.loads(line)["resourceSpans"]
+        for of_scope in of_resource["scopeSpans"]
+        for span in of_scope["spans"]
+        if span["name"] == "costlens.rank.period"
+    ]
+    told = [
+        {a["key"]: next(iter(a["value"].values())) for a in span["attributes"]} for span in spans
+    ]
+    assert told
+    for attributes in told:
+        assert int(attributes["costlens.gpu.count"]) == 2
+        assert attributes["costlens.simulated"] == "true"
+    energy_j = sum(float(attributes.get("costlens.gpu.energy", 0)) for attributes in told)
+    assert record is not None
+    assert energy_j == pytest.approx(sum(gpu.energy_joules or 0 for gpu in record.gpus))
+    assert energy_j > 0

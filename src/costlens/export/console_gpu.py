@@ -99,14 +99,14 @@ def _share(share: float | None) -> str:
 def _memory(used: float | None, total: float | None) -> str:
     if used is None:
         return _UNKNOWN
-    limit = "" if total is None else f" of {total / _GIBIBYTE:.0f}"
+    limit = "" if total is None else f"/{total / _GIBIBYTE:.0f}"
     return f"{used / _GIBIBYTE:.1f}{limit} GiB"
 
 
 def _power(watts: float | None, limit: float | None) -> str:
     if watts is None:
         return _UNKNOWN
-    return f"{watts:.0f} W" if limit is None else f"{watts:.0f} of {limit:.0f} W"
+    return f"{watts:.0f} W" if limit is None else f"{watts:.0f}/{limit:.0f} W"
 
 
 def _energy(joules: float | None) -> str:

@@ -74,6 +74,7 @@ class NvmlProbe:
         self._readers: dict[str, DeviceReader] = {}
         self._xids: XidWatch | None = None
         self._found_for: tuple[object, ...] | None = None
+        self._knows_torch = False
         self._generation = 0
         self._num_samples = 0
         self._num_tries = 0
@@ -151,12 +152,14 @@ class NvmlProbe:
     def _find(self) -> None:
         """List the devices where something that decides on them has changed."""
         rank, ordinals = self._state.rank, self._state.gpu_ordinals
-        torch_devices = self._ask_torch()
-        asked_for = (torch_devices, ordinals, rank.local_rank, rank.local_world_size)
+        asked_for = (ordinals, rank.local_rank, rank.local_world_size)
         if self._session.generation != self._generation:
             self._drop_handles()  # they belong to an opening that is over
             self._generation = self._session.generation
-        if asked_for == self._found_for:
+        # What torch says once does not change, and asking again would take time.
+        is_settled = asked_for == self._found_for
+        torch_devices = None if is_settled and self._knows_torch else self._ask_torch()
+        if is_settled and torch_devices is None:
             return
         listed = list_devices(self._session)
         selection = self._select(listed, torch_devices)
@@ -165,6 +168,7 @@ class NvmlProbe:
         self._describe(selection)
         self._adopt([by_uuid[candidate.uuid] for candidate in own[:MAX_GPUS]])
         self._found_for = asked_for
+        self._knows_torch = torch_devices is not None
 
     def _select(
         self, listed: Sequence[Device], torch_devices: Sequence[TorchDevice] | None
