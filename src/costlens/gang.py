@@ -63,14 +63,18 @@ class Gang:
         self._asked: set[int] = set()
         self._reporting: Reporting | None = None
 
-    def look(self) -> None:
-        """Take what is known now; on rank 0 a listing of the run folder, where time allows it."""
+    def look(self, *, is_last: bool = False) -> None:
+        """Take what is known now; on rank 0 a listing of the run folder, where time allows it.
+
+        Args:
+            is_last: Whether the attempt ends: nothing of others is read any more.
+        """
         state = self._state
         state.gang_wait_ns = gang_waits.total_ns(state.start_ns)
         is_known = state.gang_wait_ns is not None
         state.gang_wait_unknown = None if is_known else explain_unseen(state.rank.world_size)
         folder = self._find_folder() if state.rank.rank == 0 else None
-        if folder is None:
+        if folder is None or is_last:
             return
         self._look_back(folder)
         self._look_around(folder)

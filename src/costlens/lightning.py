@@ -145,6 +145,7 @@ class CostLensCallback:
                 return  # a hook trains something else in between
             if self._is_superfluous(trainer):
                 self._run = self._run or _inert_run(self._config)
+                gang_waits.ignore(self)
                 return
             self._open(trainer, _value(stage))
 

@@ -235,8 +235,8 @@ class StartupPart(Part):
     )
     first_step_s: Seconds | None = Field(
         None,
-        description="Start of paid time to the end of the iteration that made the first optimizer "
-        "step; absent where no optimizer is watched.",
+        description="Process start (start of watching, where that is not known) to the end of the "
+        "iteration that made the first optimizer step; absent where no optimizer is watched.",
     )
     gang_wait_s: Seconds | None = Field(
         None,

@@ -69,7 +69,7 @@ class AttemptSummary(Part):
     saved_step: int | None = None
     end_reason: str | None = None
     first_step_s: float | None = Field(
-        None, description="Start of paid time to the first step, on the slowest rank."
+        None, description="Process start to the first optimizer step, on the slowest rank."
     )
     gang_wait_s: float | None = Field(
         None, description="Longest wait of a rank for the others to come."

@@ -132,7 +132,7 @@ METRICS: tuple[Metric, ...] = (
         "costlens.startup.first_step",
         "gauge",
         "s",
-        "Start of paid time to the end of the iteration that made the first optimizer step.",
+        "Process start to the end of the iteration that made the first optimizer step.",
         one(lambda s: s.record.startup.first_step_s),
     ),
     # Progress: counted, never derived.

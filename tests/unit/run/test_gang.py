@@ -132,6 +132,16 @@ def test_what_a_silent_rank_wrote_last_is_read_once(job: Job) -> None:
     assert job.store.num_read == 1
 
 
+def test_the_end_reads_nothing_of_others(job: Job) -> None:
+    """A store that hangs must not hold the end up; what was known last stands."""
+    job.beat(0, 1, 2)
+    before = job.look()
+    job.store.slow_s = 100.0
+    job.gang.look(is_last=True)
+    assert job.state.gang is before
+    assert job.store.num_listed == 1
+
+
 def test_a_slow_store_is_asked_less_often(job: Job) -> None:
     """A listing of 3 s is made every five minutes at most: a hundredth of the time."""
     job.store.slow_s = 3.0
