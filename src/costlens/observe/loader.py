@@ -12,8 +12,8 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
+from costlens.core.overrides import Override
 from costlens.errors import ConfigError
-from costlens.observe.overrides import Override
 from costlens.observe.plain_loop import PlainLoop
 
 __all__ = [

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
+from costlens.core.overrides import Override
 from costlens.observe.hook import Hook
-from costlens.observe.overrides import Override
 from costlens.observe.plain_loop import PlainLoop
 
 __all__ = ["OptimizerWatch", "ScalerWatch"]

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
+from costlens.core.overrides import Override
 from costlens.core.scopes import CountTaker
-from costlens.observe.overrides import Override
 from costlens.observe.trainer.given import Optimizer
 from costlens.observe.trainer.loop import LoopTimes
 

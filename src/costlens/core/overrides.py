@@ -1,6 +1,7 @@
 """One method of one object of the user, watched: the class and every other object stay untouched.
 
 For what has no hooks of its own: a gradient scaler's ``step`` and a data loader's iterators.
+Several may stand on one method; each takes the one before it for the plain method.
 """
 
 from __future__ import annotations
@@ -37,6 +38,11 @@ class Override:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - passes anything on
         """Return what the plain method returns."""
         return self._around(self._plain(), *args, **kwargs)
+
+    @property
+    def __self__(self) -> object:
+        """Return the owner, as a bound method does, or None when it is gone."""
+        return self._owner()
 
     def _plain(self) -> Callable[..., Any]:
         if self._previous is not None:
