@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -190,6 +191,27 @@ def test_a_fork_opens_the_driver_again(driver: StandIn, make_rig: MakeRig) -> No
     assert gpu.power_watts == 100
     assert gpu.energy_joules == pytest.approx(200)
     assert rig.driver.num_calls("nvmlInitWithFlags") == before, "the parent's opening still holds"
+
+
+def test_a_fork_while_the_library_is_asked_leaves_no_lock(
+    driver: StandIn, make_rig: MakeRig
+) -> None:
+    """C078: nvidia-ml-py holds a lock at the fork; the child has one of its own, and samples."""
+    import pynvml
+
+    driver.load(make_node())
+    rig = make_rig()
+    rig.sample(0)
+    with pynvml.libLoadLock:
+        child = os.fork()
+        if child == 0:
+            signal.alarm(10)
+            try:
+                (gpu,) = rig.sample(2)
+                os._exit(0 if gpu.power_watts == 100 else 1)
+            finally:
+                os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_processes_of_another_namespace_are_not_ours(driver: StandIn, make_rig: MakeRig) -> None:

@@ -106,6 +106,7 @@ class DeviceMeter:
         self._counters: dict[str, int] = {}
         self._num_xids: int | None = None
         self._last_xid: int | None = None
+        self._deafness: dict[str, str] = {}
         self._peak_bytes: float | None = None
 
     @property
@@ -126,9 +127,10 @@ class DeviceMeter:
         self._last = None
         self.energy.pause()
 
-    def hear(self, xids: Sequence[int] | None) -> None:
-        """Take the error codes that the driver has sent; None where nobody listens for them."""
-        if xids is not None:
+    def hear(self, xids: Sequence[int], why_not: str | None = None) -> None:
+        """Take the error codes that the driver has sent, or why nobody can listen for them."""
+        self._deafness = {} if why_not is None else {"xid": why_not}
+        if why_not is None:
             self._num_xids = (self._num_xids or 0) + len(xids)
             self._last_xid = (self._last_xid, *xids)[-1]
 
@@ -204,6 +206,6 @@ class DeviceMeter:
                 "errors": counted["errors"]
                 | ({} if self._num_xids is None else {"xid": self._num_xids}),
                 "last_xid": self._last_xid,
-                "absent": dict(sorted(last.absent.items())),
+                "absent": dict(sorted({**last.absent, **self._deafness}.items())),
             }
         )

@@ -112,10 +112,7 @@ def _power(watts: float | None, limit: float | None) -> str:
 def _energy(joules: float | None) -> str:
     if joules is None:
         return _UNKNOWN
-    if joules < _JOULES_PER_KWH / 1000:
-        return f"{show_rate(joules)} J"
-    return (
-        f"{show_rate(joules / 3600)} Wh"
-        if joules < _JOULES_PER_KWH
-        else (f"{show_rate(joules / _JOULES_PER_KWH)} kWh")
-    )
+    # One unit for all that small runs show; joules and kilowatt-hours are hard to compare.
+    if joules < _JOULES_PER_KWH:
+        return f"{show_rate(joules / 3600)} Wh"
+    return f"{show_rate(joules / _JOULES_PER_KWH)} kWh"

@@ -222,11 +222,10 @@ class NvmlProbe:
         self, reader: DeviceReader, meter: DeviceMeter, now_ns: int, xids: tuple[int, ...]
     ) -> None:
         uuid = meter.identity.uuid
-        is_heard = self._xids is not None and uuid not in self._xids.absent
         for xid in xids:
             self._state.last_xid = xid
             self._tell("costlens.gpu.xid", f"the driver reports error {xid}", uuid=uuid, xid=xid)
-        meter.hear(xids if is_heard else None)
+        meter.hear(xids, None if self._xids is None else self._xids.absent.get(uuid))
         try:
             sample = reader.read(now_ns)
         except Refusal as refusal:

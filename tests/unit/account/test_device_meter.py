@@ -55,8 +55,9 @@ def test_the_peak_outlives_the_newest() -> None:
 def test_error_codes_are_unknown_where_nobody_listens() -> None:
     """An XID count of 0 is a claim."""
     meter = _meter(Sample(0))
-    meter.hear(None)
+    meter.hear((), "not_supported")
     assert "xid" not in meter.part().errors
+    assert meter.part().absent["xid"] == "not_supported"
     meter.hear(())
     assert meter.part().errors["xid"] == 0
     meter.hear((31, 79))

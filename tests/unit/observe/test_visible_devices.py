@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from costlens.observe.placement.visible import read_visible
 from costlens.observe.visible_devices import (
@@ -163,3 +168,27 @@ def test_the_variables_are_read_as_they_stand() -> None:
         "",
         "PCI_BUS_ID",
     )
+
+
+NUMBERS = ("0", "1", "2", "3", " 2", "+1", "3x", "1gpu2", "9", "-1", "x", "")
+UUIDS = ("GPU-A", "GPU-A1234", "GPU-B", "GPU-D1", "GPU-", "GPU-Z", "GPU-C1234")
+
+
+@given(st.lists(st.sampled_from([*NUMBERS, *UUIDS]), min_size=1, max_size=5))
+def test_torch_reads_the_variable_the_same_way(entries: list[str]) -> None:
+    """C077: torch's own parser is the oracle for what CUDA does with any list."""
+    visible = ",".join(entries)
+    # torch's parser fails on a sign without digits, and takes an empty variable for an unset one.
+    assume(visible)
+    ordered = sorted(BOARDS, key=lambda board: board.pci_id)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        parsed = torch.cuda._parse_visible_devices()
+    if parsed and isinstance(parsed[0], str):
+        parsed = torch.cuda._transform_uuid_to_ordinals(parsed, [b.uuid for b in ordered])
+    numbers = list(itertools.takewhile(lambda number: number < len(ordered), parsed))
+    # What comes after a bad entry cannot make the list empty: CUDA does not look at it.
+    seen = [entry.strip() for entry in entries]
+    assume(not any(entry == "9" for entry in seen) or len(set(seen)) == len(seen))
+    mine = select_visible(visible, "PCI_BUS_ID", BOARDS)
+    assert [device.uuid for device in mine.devices] == [ordered[n].uuid for n in numbers]
