@@ -40,6 +40,9 @@ class ProcessPart(Part):
     cpu_user_s: Seconds | None = Field(None, description="CPU seconds since the process began.")
     cpu_system_s: Seconds | None = None
     cpus_busy: Cpus | None = Field(None, description="CPUs kept busy over the last 10 s.")
+    ended_children_s: Seconds | None = Field(
+        None, description="CPU seconds of children that have ended, loader workers among them."
+    )
     memory_bytes: Count | None = Field(None, description="Physical memory in use.")
     num_threads: Count | None = None
     voluntary_switches: Count | None = None

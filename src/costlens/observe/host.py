@@ -58,6 +58,7 @@ def read_process(process: psutil.Process) -> dict[str, float | int | None]:
     return {
         "cpu_user_s": None if cpu is None else cpu.user,
         "cpu_system_s": None if cpu is None else cpu.system,
+        "ended_children_s": None if cpu is None else cpu.children_user + cpu.children_system,
         "memory_bytes": None if memory is None else memory.rss,
         "num_threads": num_threads,
         "voluntary_switches": None if switches is None else switches.voluntary,
