@@ -44,6 +44,7 @@ _MAX_SHOWN = 80
 # Not what Decimal takes: it knows 1_000, NaN and the digits of every script.
 _DECIMAL = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?\s*", re.ASCII)
 _MAX_SHOWN_PRICE = 20
+_SWITCHES = ("enabled", "autoattach", "summary", "otlp_file", "estimate_flops")
 _DECIMALS = ("gpu_hour_price", "node_hour_price", "price_discount", "energy_kwh_price")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -56,6 +57,8 @@ HourPrice = Annotated[
 
 Ratio = Annotated[Decimal, Field(ge=0, le=1, decimal_places=12, allow_inf_nan=False)]
 """A share of 0 to 1 that money is multiplied with."""
+
+Flops = Annotated[float, Field(gt=0, lt=1e30, allow_inf_nan=False)]
 
 CapacityType = Literal["on_demand", "spot", "reserved"]
 """How capacity was bought: prices differ by it."""
@@ -172,6 +175,22 @@ class Config(BaseSettings):
     cloud_provider: Label = Field(None, description="Whose prices of the price book apply.")
     region: Label = Field(None, description="Region or zone whose prices apply.")
     instance_type: Label = Field(None, description="Machine type whose prices apply.")
+    flops_per_token: Flops | None = Field(
+        None, description="FLOPs of forward and backward for one token, for MFU."
+    )
+    flops_per_step: Flops | None = Field(
+        None, description="FLOPs of one optimizer step of all ranks together, for MFU."
+    )
+    estimate_flops: bool = Field(
+        False,
+        description="1 takes 6 × parameters as the FLOPs of a token where none are given; MFU is "
+        "then labelled an estimate.",
+    )
+    mfu_precision: Literal["bf16", "fp16", "tf32", "fp32", "fp8"] | None = Field(
+        None,
+        description="Precision of the peak that MFU is taken of. Unset: bf16, else fp16, as the "
+        "device has it.",
+    )
     currency: str = Field("USD", pattern=r"^[A-Z]{3}$", description="ISO 4217 code of the prices.")
     job_submit_time: JobTime = Field(
         None,
@@ -250,7 +269,7 @@ class Config(BaseSettings):
                 raise ConfigError(_explain(error, values, os.environ)) from None
             self._arguments = frozenset(values)
 
-    @field_validator("enabled", "autoattach", "summary", "otlp_file", mode="before")
+    @field_validator(*_SWITCHES, mode="before")
     @classmethod
     def _parse_switch(cls, value: object) -> object:
         if not isinstance(value, str):

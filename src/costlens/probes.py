@@ -5,6 +5,7 @@ from __future__ import annotations
 from costlens.config import Config
 from costlens.core.probe import Probe
 from costlens.core.snapshot_builder import AttemptState
+from costlens.observe.flops import FlopsProbe
 from costlens.observe.host_probe import HostProbe, HostSources
 from costlens.observe.nvml import NvmlProbe
 from costlens.observe.pricing import PriceProbe
@@ -21,4 +22,9 @@ def make_probes(config: Config, state: AttemptState, sources: HostSources) -> li
         sources: What the run tells about its loader workers and its reads.
     """
     # The devices come first: what they are called decides on their price.
-    return [NvmlProbe(state), PriceProbe(config, state), HostProbe(state, sources)]
+    return [
+        NvmlProbe(state),
+        PriceProbe(config, state),
+        FlopsProbe(config, state),
+        HostProbe(state, sources),
+    ]

@@ -18,6 +18,7 @@ RECORD_KEYS = {
     *("checkpoints", "precision", "quality", "findings", "telemetry"),
     *("schema_version", "iteration_time", "startup", "problems", "restart_loop", "goodput"),
     "host",
+    "mfu",
 }
 PROGRESS_KEYS = {
     *("iterations", "micro_batches", "optimizer_steps", "skipped_steps", "productive_steps"),
@@ -28,6 +29,8 @@ COST_KEYS = {
     *("currency", "total", "by_phase", "by_attempt", "per_1k_tokens", "per_million_tokens"),
     *("per_million_productive_tokens", "unknown", "is_partial", "token_basis", "rate_per_hour"),
     *("sources", "by_currency", "by_rank"),
+    *("per_sample", "per_step", "per_productive_step", "per_gpu_hour", "per_effective_gpu_hour"),
+    *("cost_per_effective_unit", "utilization", "utilization_name", "energy"),
 }
 FINDING_KEYS = {"name", "severity", "money_per_hour", "evidence", "remedies"}
 PHASES = (
@@ -44,8 +47,9 @@ SETTINGS = {
     *("node_hour_price", "currency", "quality", "summary", "log_level", "log_format", "window_s"),
     "preemption_signals",
     *("price_discount", "energy_kwh_price", "price_book", "capacity_type", "cloud_provider"),
-    *("region", "instance_type"),
     *("job_submit_time", "job_eligible_time", "job_start_time"),
+    *("region", "instance_type", "flops_per_token", "flops_per_step", "estimate_flops"),
+    "mfu_precision",
     *("project", "team", "experiment", "experiment_version", "model", "dataset_version"),
     *(
         "trace_period_s",

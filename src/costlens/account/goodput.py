@@ -13,7 +13,7 @@ from decimal import Context, Decimal
 from fractions import Fraction
 
 from costlens.account.attempts import group_attempts
-from costlens.account.cost import Charge, format_money
+from costlens.account.cost import Charge, format_money, idle_device_ns
 from costlens.core.clock import NS_PER_S
 from costlens.core.goodput_record import GoodputPart, SpentPart
 from costlens.core.phases import NAMES, Phase
@@ -33,6 +33,7 @@ PRODUCTIVE_PHASES: tuple[Phase, ...] = (
 LOST_WORK = "lost_work"
 """The cause of badput that is no phase: training that did not survive."""
 
+_IDLE_DEVICE = Phase.IDLE_DEVICE.name.lower()
 _TRAINING = frozenset(phase.name.lower() for phase in PRODUCTIVE_PHASES)
 _CAUSES = (*(name for name in NAMES if name not in _TRAINING), LOST_WORK)
 _MAY_GO_ON = frozenset({Outcome.RUNNING, Outcome.COMPLETED, Outcome.STOPPED_EARLY})
@@ -135,6 +136,7 @@ def divide_time(
     for record in records:
         number = record.attempt.number
         by_phase = money.get((number, record.rank.rank), {})
+        badput[_IDLE_DEVICE].add(idle_device_ns(record), Decimal(0))
         for name in {**record.time_ns, **by_phase}:
             spent = record.time_ns.get(name, 0), by_phase.get(name, Decimal(0))
             if name not in _TRAINING:

@@ -18,18 +18,20 @@ from costlens.account.attempts import (
     group_attempts,
     summarize_attempt,
 )
-from costlens.account.cost import charge_rank, price_run
+from costlens.account.cost import charge_rank, idle_device_ns, price_run
 from costlens.account.counts import merge_progress, steps_made
 from costlens.account.documents import encode_document
 from costlens.account.goodput import count_lost_steps, divide_time
 from costlens.account.gpus import merge_gpus
 from costlens.account.hosts import merge_hosts
+from costlens.account.mfu import merge_mfu
 from costlens.account.quality import merge_quality
 from costlens.account.queue import merge_queue
 from costlens.account.restarts import count_work, find_restart_loop
+from costlens.account.sharing import share_devices
 from costlens.account.throughput import merge_iteration_times, merge_rates, merge_startup
 from costlens.core.clock import NS_PER_S
-from costlens.core.phases import NAMES
+from costlens.core.phases import NAMES, Phase
 from costlens.core.records import (
     RANK_SCHEMA,
     DetailPart,
@@ -45,6 +47,7 @@ __all__ = ["merge", "merge_readable", "parse_records", "settle"]
 
 # What working with values that a record may hold could raise.
 _UNFORESEEN = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+_IDLE_DEVICE = Phase.IDLE_DEVICE.name.lower()
 _NO_RECORD = "the run has no readable record yet"
 _MAX_SHOWN = 60
 
@@ -164,7 +167,11 @@ def merge(
     time_s = _sum_time(everyone)
     priced = [(record, charge_rank(record)) for record in everyone]
     charges = [charge for _, charge in priced if charge is not None]
-    cost = price_run(everyone, lost_steps, is_complete=not _flag_missing(attempts))
+    gpu = merge_gpus(everyone)
+    goodput = divide_time(everyone, charges, attempts, lost_steps)
+    utilizations = {"gpu_utilization": gpu.utilization, "goodput": goodput.share}
+    is_complete = not _flag_missing(attempts)
+    cost = price_run(everyone, lost_steps, utilizations, is_complete=is_complete)
     queue, flags = merge_queue(groups)
     notes += _flag_missing(attempts) + _flag_sums(everyone) + flag_clocks(attempts, everyone, now)
     notes += flags
@@ -178,11 +185,12 @@ def merge(
         rates=merge_rates(newest),
         iteration_time=merge_iteration_times(record.iteration_time for record in newest),
         startup=merge_startup([record.startup for record in newest]),
-        gpu=merge_gpus(everyone),
+        gpu=gpu,
         host=merge_hosts(everyone),
         queue=queue,
         cost=cost,
-        goodput=divide_time(everyone, charges, attempts, lost_steps),
+        goodput=goodput,
+        mfu=merge_mfu(newest),
         checkpoints=CheckpointPart(time_s=time_s.get("checkpoint", 0.0)),
         quality=merge_quality(groups, priced),
         telemetry=_merge_telemetry(everyone),
@@ -202,7 +210,7 @@ def settle(
     """
     chosen, notes = _choose(records)
     groups = group_attempts(close_lost(chosen, now, ends))
-    return [record for group in groups.values() for record in group], notes
+    return share_devices([record for group in groups.values() for record in group]), notes
 
 
 def _choose(records: Sequence[RankRecord]) -> tuple[list[RankRecord], list[str]]:
@@ -245,7 +253,8 @@ def _sum_time(records: Sequence[RankRecord]) -> dict[str, float]:
     sums: Counter[str] = Counter(dict.fromkeys(NAMES, 0))
     for record in records:
         sums.update(record.time_ns)
-    total_ns = sum(record.total_ns for record in records)
+    sums[_IDLE_DEVICE] += sum(map(idle_device_ns, records))
+    total_ns = sum(record.total_ns + idle_device_ns(record) for record in records)
     return {name: ns / NS_PER_S for name, ns in sums.items()} | {"total": total_ns / NS_PER_S}
 
 

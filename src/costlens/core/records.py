@@ -18,6 +18,7 @@ from costlens.core.device_records import MAX_GPUS, GpuDriverPart, GpuPart
 from costlens.core.gang_records import GangPart
 from costlens.core.host_records import HostPart
 from costlens.core.job_records import JobPart
+from costlens.core.mfu_records import FlopsPart
 from costlens.core.part import Part
 
 __all__ = [
@@ -465,6 +466,7 @@ class RankRecord(Part):
     price: PricePart | None = None
     price_unknown: str | None = Field(None, description="Why there is no price.")
     energy_price: EnergyPricePart | None = None
+    flops: FlopsPart | None = None
     quality: dict[str, QualityPart] = Field(default_factory=dict)
     telemetry: TelemetryPart = TelemetryPart()
     open_phase: str | None = Field(

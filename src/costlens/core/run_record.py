@@ -15,6 +15,7 @@ from costlens.core.gang_records import RestartLoopPart
 from costlens.core.goodput_record import GoodputPart
 from costlens.core.host_records import HostSummary
 from costlens.core.job_records import JobPart, QueuePart
+from costlens.core.mfu_records import MfuPart
 from costlens.core.records import (
     DetailPart,
     IterationTimePart,
@@ -34,6 +35,7 @@ __all__ = [
     "AttemptSummary",
     "CheckpointPart",
     "CostPart",
+    "EnergyCostPart",
     "FindingPart",
     "RankSummary",
     "RunProgress",
@@ -116,6 +118,16 @@ class RunProgress(ProgressPart):
     )
 
 
+class EnergyCostPart(Part):
+    """Money for the energy of the GPUs: in no other price and no other total."""
+
+    currency: str | None = None
+    total: str | None = Field(None, description="A decimal string; null when unknown.")
+    energy_kwh: float | None = Field(None, description="The energy that the total is for.")
+    is_partial: bool = Field(False, description="Whether a part of the energy is not known.")
+    unknown: str | None = Field(None, description="Why there is no total.")
+
+
 class CostPart(Part):
     """Money, as decimal strings of one currency; several currencies are never added."""
 
@@ -134,9 +146,28 @@ class CostPart(Part):
     token_basis: Literal["tokens", "slots"] | None = Field(
         None, description="What is counted as a token: non-padding, or positions."
     )
+    per_sample: str | None = None
+    per_step: str | None = Field(None, description="Per optimizer step, lost ones included.")
+    per_productive_step: str | None = Field(None, description="Per optimizer step that survived.")
+    per_gpu_hour: str | None = Field(
+        None, description="Per paid hour of a GPU; shares of one and idle ones count as such."
+    )
+    per_effective_gpu_hour: str | None = Field(
+        None, description="Per paid hour of a GPU over the goodput, at least 0.01."
+    )
+    cost_per_effective_unit: str | None = Field(
+        None, description="Per paid hour of a GPU over the utilization, at least 0.01."
+    )
+    utilization: float | None = Field(
+        None, description="The share of use, 0 to 1, that cost_per_effective_unit is divided by."
+    )
+    utilization_name: str | None = Field(
+        None, description="Which share of use that is: gpu_utilization or goodput."
+    )
     rate_per_hour: str | None = Field(
         None, description="Money per hour at the newest attempt's prices."
     )
+    energy: EnergyCostPart | None = Field(None, description="Null where no price of energy is set.")
     sources: list[str] = Field(default_factory=list)
     by_currency: dict[str, str] = Field(
         default_factory=dict, description="A total per currency, when there are several."
@@ -194,6 +225,7 @@ class RunRecord(Part):
     )
     cost: CostPart
     goodput: GoodputPart = GoodputPart()
+    mfu: MfuPart = MfuPart()
     checkpoints: CheckpointPart
     precision: str | None = None
     quality: dict[str, QualityPart]

@@ -95,6 +95,7 @@ class AttemptState:
     end_reason: str | None = None
     total_steps: int | None = None
     stage: str | None = None
+    num_parameters: int | None = None
     rank_facts: dict[str, Any] = field(default_factory=dict)
     stall: StallPart | None = None
     oom: OomPart | None = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
+from costlens.account.mfu import rank_mfu
 from costlens.core.guard import faults
 from costlens.core.phases import NAMES
 from costlens.core.snapshot import Snapshot
@@ -228,6 +229,21 @@ METRICS: tuple[Metric, ...] = (
         "Money an hour of this rank costs.",
         readings.cost_rate,
         _CURRENCY,
+    ),
+    Metric(
+        "costlens.energy.cost",
+        "counter",
+        "{currency}",
+        "Money for the energy of this rank's GPUs in this attempt; in no other cost.",
+        readings.energy_cost,
+        _CURRENCY,
+    ),
+    Metric(
+        "costlens.mfu.ratio",
+        "gauge",
+        "1",
+        "Work of the model over the peak of this rank's devices, where FLOPs and peak are known.",
+        one(lambda s: rank_mfu(s.record).ratio),
     ),
     # How the model does.
     Metric(

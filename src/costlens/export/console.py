@@ -17,7 +17,12 @@ from rich.text import Text
 from costlens.account.goodput import PRODUCTIVE_PHASES
 from costlens.core.records import Outcome
 from costlens.core.run_record import CostPart, RunRecord
-from costlens.export.console_details import describe_money, describe_quality, describe_telemetry
+from costlens.export.console_details import (
+    describe_mfu,
+    describe_money,
+    describe_quality,
+    describe_telemetry,
+)
 from costlens.export.console_endings import describe_last_words
 from costlens.export.console_gang import describe_gang, describe_loop, describe_missing
 from costlens.export.console_goodput import describe_goodput
@@ -208,6 +213,7 @@ def _speed(record: RunRecord) -> Iterable[Renderable]:
     rows = [
         ("iteration", join(*timed)),
         ("rate", join(*(f"{show_rate(rate)} {unit}" for unit, rate in per_s.items() if rate))),
+        ("MFU", describe_mfu(record.mfu) or ""),
     ]
     yield lay_out((label, value) for label, value in rows if value)
 

@@ -7,19 +7,21 @@ from collections.abc import Iterable
 from rich.table import Table
 from rich.text import Text
 
+from costlens.core.mfu_records import MfuPart
 from costlens.core.records import ExportHealth, QualityPart
-from costlens.core.run_record import RunRecord
+from costlens.core.run_record import EnergyCostPart, RunRecord
 from costlens.export.console_layout import Renderable, Row, join, lay_out, plural
 from costlens.export.figures import (
     show_count,
     show_duration,
     show_money,
+    show_rate,
     show_share,
     show_time,
     show_value,
 )
 
-__all__ = ["describe_money", "describe_quality", "describe_telemetry"]
+__all__ = ["describe_mfu", "describe_money", "describe_quality", "describe_telemetry"]
 
 # Numbers that steer or describe the training; no value of theirs is better than another.
 _WITHOUT_BEST = ("learning_rate", "grad_norm")
@@ -86,11 +88,39 @@ def describe_money(record: RunRecord) -> Iterable[Renderable]:
         for unit, money in ratios.items()
         if money is not None
     ]
+    rows += [
+        (f"per {unit}", show_money(money, cost.currency))
+        for unit, money in {
+            "sample": None if noun else cost.per_sample,
+            "step": None if noun or cost.per_sample else cost.per_step,
+            "GPU-hour": cost.per_gpu_hour,
+            "effective GPU-hour": cost.per_effective_gpu_hour,
+        }.items()
+        if money is not None
+    ]
+    if cost.energy is not None:
+        rows.append(("energy", _describe_energy(cost.energy)))
     if cost.sources:
         rows.append(("price from", " and ".join(cost.sources)))
     if cost.unknown:
         rows.append(("unknown", Text(cost.unknown, "yellow")))
     yield lay_out(rows)
+
+
+def _describe_energy(energy: EnergyCostPart) -> Renderable:
+    if energy.total is None:
+        return Text(energy.unknown or "unknown", "yellow")
+    kwh = None if energy.energy_kwh is None else f"{energy.energy_kwh:.3g} kWh"
+    partial = "partial: not every device told" if energy.is_partial else None
+    return join(show_money(energy.total, energy.currency), kwh, "not in the total", partial)
+
+
+def describe_mfu(mfu: MfuPart) -> str | None:
+    """Return the MFU with what it is of, or why it is unknown; None where nobody asked for it."""
+    if mfu.ratio is None or mfu.peak_flops_per_s is None:
+        return None if mfu.unknown is None else f"unknown: {mfu.unknown}"
+    peak = f"of {show_rate(mfu.peak_flops_per_s / 1e12)} TFLOP/s {mfu.precision or ''}".strip()
+    return join(f"{show_share(mfu.ratio)} {peak}", "an estimate" if mfu.is_estimate else None)
 
 
 def describe_telemetry(record: RunRecord) -> Iterable[Renderable]:

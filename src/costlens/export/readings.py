@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 
 from costlens.account.cost import NS_PER_HOUR, charge_rank
+from costlens.account.energy_cost import charge_energy
 from costlens.core.clock import NS_PER_S
 from costlens.core.phases import NAMES, Phase
 from costlens.core.records import LABELS, Outcome, RankRecord, RunPart
@@ -216,7 +217,8 @@ def cost_by_phase(snapshot: Snapshot) -> Iterable[Point]:
     # 1e-9, and a counter that goes back is a restart to whoever reads it.
     rate_per_ns = float(charge.own_rate_per_hour) / NS_PER_HOUR
     money = {name: snapshot.settled_ns[Phase[name.upper()]] * rate_per_ns for name in OWN_PHASES}
-    if snapshot.record.rank.unowned_gpus is not None:
+    price, unowned = snapshot.record.price, snapshot.record.rank.unowned_gpus
+    if price is not None and price.unit == "gpu" and unowned is not None:
         idle_rate_per_ns = float(charge.idle_rate_per_hour) / NS_PER_HOUR
         money[_IDLE_DEVICE] = snapshot.record.total_ns * idle_rate_per_ns
     return [
@@ -231,6 +233,22 @@ def cost_rate(snapshot: Snapshot) -> Iterable[Point]:
     if charge is None:
         return []
     return [({"costlens.cost.currency": charge.currency}, float(charge.rate_per_hour))]
+
+
+def energy_cost(snapshot: Snapshot) -> Iterable[Point]:
+    """Return the money for the energy of the rank's own devices; its share where they are shared.
+
+    Nothing where a device cannot tell its energy, for the sum would look like all of it.
+    """
+    record = snapshot.record
+    charged = [charge_energy(record, gpu) for gpu in record.gpus]
+    known = [money for money in charged if money is not None]
+    if record.energy_price is None or not known or len(known) < len(charged):
+        return []
+    rank = record.rank
+    share = float(rank.gpu_share or len(known)) / len(known)
+    money = float(sum(known)) * min(1.0, share)
+    return [({"costlens.cost.currency": record.energy_price.currency}, money)]
 
 
 # Quality of the model.

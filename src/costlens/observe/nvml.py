@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from costlens.account.device_meter import DeviceMeter
+from costlens.account.sharing import own_share
 from costlens.core.device_records import MAX_GPUS, GpuDriverPart
 from costlens.core.snapshot_builder import AttemptState
 from costlens.observe.nvml_devices import (
@@ -213,6 +214,9 @@ class NvmlProbe:
         if is_simulated:
             # Nobody computes on what does not exist: who sees it pays for it.
             self._state.rank_facts["num_gpus"] = len(kept)
+        share = own_share(meter.identity for meter in kept.values())
+        if share is not None:
+            self._state.rank_facts["gpu_share"] = share
         if is_renewed:
             if self._xids is not None:
                 self._xids.close()

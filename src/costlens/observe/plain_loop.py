@@ -121,6 +121,11 @@ class PlainLoop:
             self._gaps = self.values.gaps = DeviceGaps(device, self.recorder)
             self._on_device(num_gpus)
 
+    def add_parameters(self, num_parameters: int | None) -> None:
+        """Tell the run the size of another model that it watches; None where it has none yet."""
+        if num_parameters is not None:
+            self._state.num_parameters = (self._state.num_parameters or 0) + num_parameters
+
     def remove(self) -> None:
         """Take all hooks off, and count the last iteration if its backward pass was complete."""
         for watch in reversed(self.watches):

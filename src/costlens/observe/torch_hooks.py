@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 import torch
 
 from costlens.errors import ConfigError
+from costlens.observe.flops import count_parameters
 from costlens.observe.model_watch import ModelWatch
 from costlens.observe.optimizer_watch import OptimizerWatch, ScalerWatch
 from costlens.observe.plain_loop import PlainLoop
@@ -52,6 +53,7 @@ def watch_objects(
         loop.watches.append(watch)
         if isinstance(watch, ModelWatch):
             loop.models.append(watch)
+            loop.add_parameters(count_parameters(model))
 
 
 def _deferred(kind: Callable[..., Watch], loop: PlainLoop, target: object) -> Callable[[], Watch]:

@@ -9,12 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costlens.account.cost import (
-    charge_rank,
-    cost_per_effective_unit,
-    format_money,
-    price_run,
-)
+from costlens.account.cost import charge_rank, format_money, price_run
 from costlens.core.phases import NAMES
 from costlens.export.figures import show_money
 from tests.unit.account.build import make_price, make_record
@@ -280,12 +275,6 @@ def test_money_is_written_plainly() -> None:
     """At least two decimals, no more than needed, never an exponent."""
     written = [format_money(Decimal(text)) for text in ("5", "0.005", "1E-7", "12.50", "1E+3", "0")]
     assert written == ["5.00", "0.005", "0.0000001", "12.50", "1000.00", "0.00"]
-
-
-def test_cost_per_effective_unit_is_bounded() -> None:
-    """Half-used hardware costs double; below 1 % the divisor stays 0.01."""
-    assert cost_per_effective_unit(Decimal(3), Decimal("0.5")) == 6
-    assert cost_per_effective_unit(Decimal(3), Decimal(0)) == 300
 
 
 def _driven(amount: str, *, share: str, unowned: int | None, discount: str | None = None) -> list:

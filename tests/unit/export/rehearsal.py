@@ -22,10 +22,12 @@ from costlens.core.host_records import (
     ReadsPart,
 )
 from costlens.core.job_records import JobPart
+from costlens.core.mfu_records import FlopsPart
 from costlens.core.phases import Phase
 from costlens.core.quality import Observation, QualityBook
 from costlens.core.recorder import Recorder
 from costlens.core.records import (
+    EnergyPricePart,
     ExportHealth,
     Outcome,
     PricePart,
@@ -70,6 +72,7 @@ class Rehearsal:
         self.quality = QualityBook()
         self.alarms: list[Observation] = []
         self.gpus: list[GpuPart] = []
+        self.probed: dict[str, object] = {}
         self.state = AttemptState(
             run=RunPart(
                 id=run_id, name="gpt-small", framework="torch 2.13", costlens_version="0.1.0"
@@ -92,6 +95,7 @@ class Rehearsal:
                 "host": self.host,
                 "gpus": self.gpus,
                 "gpu_driver": GpuDriverPart(state="ok", driver_version="57.8"),
+                **self.probed,
             },
         )
 
@@ -157,6 +161,11 @@ def complete(price: PricePart | None = PRICE) -> Rehearsal:
     run.gpus = [make_gpu()]
     run.recorder.counters.add_loss_tokens(1500)
     run.recorder.counters.validation_batches = 3
+    run.state.rank = run.state.rank.model_copy(update={"num_gpus": 1, "unowned_gpus": 1})
+    run.probed = {
+        "energy_price": EnergyPricePart(amount_per_kwh="0.3", currency="USD", source="test"),
+        "flops": FlopsPart(per_token=1e9, peak_flops_per_s=1e12, precision="bf16"),
+    }
     run.log(loss=2.5, val_loss=2.0, test_loss=1.0, grad_norm=0.5, learning_rate=1e-3, accuracy=0.7)
     run.host = busy_host()
     run.telemetry = TelemetryPart(

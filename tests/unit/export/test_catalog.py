@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from costlens.core.device_records import GpuPart
 from costlens.core.guard import faults
 from costlens.core.phases import Phase
 from costlens.core.records import ExportHealth, Outcome, TelemetryPart
@@ -352,3 +353,21 @@ def test_faults_and_drops_are_told_by_place() -> None:
     assert dropped == {"recorder": 7, "span_limit": 8, "metrics": 9}
     exports = {k: v for k, v in values(snapshot, "costlens.telemetry.exports").items() if v}
     assert exports == {"metrics success": 1, "metrics failure": 4}
+
+
+def test_energy_and_devices_nobody_drives_are_costs_of_their_own() -> None:
+    """6000 J at 0.30 are 0.0005, in no phase; an idle device costs what a driven one does."""
+    run = complete(price=PRICE.model_copy(update={"unit": "gpu"}))
+    snapshot = run.look()
+    assert values(snapshot, "costlens.energy.cost") == {"USD": pytest.approx(0.0005)}
+    cost = values(snapshot, "costlens.cost")
+    elapsed_s = snapshot.record.total_ns / 1e9
+    assert cost["idle_device EUR"] == pytest.approx(elapsed_s * 0.001)
+    run.gpus.append(GpuPart(uuid="silent"))
+    assert values(run.look(), "costlens.energy.cost") == {}, "a part would look like all of it"
+
+
+def test_mfu_is_a_ratio_of_known_work_and_known_peak() -> None:
+    """100 tokens a second at 1e9 FLOPs each are a tenth of 1e12 FLOP/s."""
+    assert values(complete().look(), "costlens.mfu.ratio") == {"": pytest.approx(0.1)}
+    assert values(Rehearsal().look(), "costlens.mfu.ratio") == {}

@@ -18,6 +18,7 @@ from costlens.core.snapshot_builder import AttemptState
 from costlens.core.timeline import Bracket, Timeline
 from costlens.observe.device_events import DeviceGaps
 from costlens.observe.device_values import DeviceValues
+from costlens.observe.flops import count_parameters
 from costlens.observe.host_probe import HostSources
 from costlens.observe.trainer import facts
 from costlens.observe.trainer.batches import BatchCounter
@@ -176,6 +177,7 @@ class TrainerWatch:
         self._steps = StepCounter(self._times, self._values)
         self._steps.watch(optimizers, facts.find_scaler(trainer))
         self._is_silent = self._steps.is_silent
+        state.num_parameters = count_parameters(trainer.lightning_module)
         self._attach_device()
         self._global_step = state.end_step = int(trainer.global_step)
         if state.start_step is None:
