@@ -21,6 +21,7 @@ __all__ = [
     "close_lost",
     "flag_clocks",
     "group_attempts",
+    "paid_since",
     "stale_after_s",
     "summarize_attempt",
 ]
@@ -138,7 +139,7 @@ def summarize_attempt(records: Sequence[RankRecord]) -> AttemptSummary:
     return AttemptSummary(
         number=parts[0].number,
         outcome=outcome,
-        start_time=min(_paid_since(record) for record in records),
+        start_time=min(paid_since(record) for record in records),
         end_time=max(ends) if len(ends) == len(parts) else None,
         heartbeat_time=max(part.heartbeat_time for part in parts),
         wall_s=max(record.total_ns for record in records) / NS_PER_S,
@@ -159,7 +160,11 @@ def summarize_attempt(records: Sequence[RankRecord]) -> AttemptSummary:
     )
 
 
-def _paid_since(record: RankRecord) -> float:
+def paid_since(record: RankRecord) -> float:
+    """Return the Unix time from which on a rank's attempt is paid for.
+
+    Before its own timeline where the attempt pays for the start of its allocation.
+    """
     return record.attempt.start_time - (record.startup.allocation_s or 0.0)
 
 

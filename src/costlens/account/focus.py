@@ -14,6 +14,7 @@ from datetime import datetime, timedelta, timezone
 from decimal import Context, Decimal
 from typing import Literal
 
+from costlens.account.attempts import paid_since
 from costlens.account.cost import Charge
 from costlens.core.clock import NS_PER_S
 from costlens.core.records import RankRecord
@@ -120,7 +121,7 @@ def make_rows(
 def _hours(charge: Charge) -> Iterator[tuple[datetime, datetime, int, Decimal]]:
     """Yield start, end, paid nanoseconds and money of every hour that a rank was paid in."""
     total, total_ns = charge.total, sum(charge.record.time_ns.values())
-    began = _moment(charge.record.attempt.start_time)
+    began = _moment(paid_since(charge.record))
     # Microseconds carry a time; the nanoseconds of the record carry the money.
     end, done_ns, done = began, 0, Decimal(0)
     while done_ns < total_ns:

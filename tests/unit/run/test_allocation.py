@@ -94,3 +94,77 @@ def test_the_allocation_is_paid_for_from_its_start_and_once(tmp_path: Path, star
         "paid-77",
         "paid-77-2",
     ]
+
+
+FORKING = """
+import os, signal, sys, time
+import costlens
+
+def pipes():
+    links = []
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            links.append(os.readlink(f"/proc/self/fd/{fd}"))
+        except FileNotFoundError:  # that of the listing
+            pass
+    return {link for link in links if link.startswith("pipe:")}
+
+
+run = costlens.start("forks", window_s=0.1)
+children = []
+while not os.path.exists(sys.argv[1]):  # scontrol is being asked
+    time.sleep(0.01)
+for _ in range(20):
+    pid = os.fork()
+    if pid == 0:
+        with open(f"{sys.argv[2]}/{os.getpid()}", "w") as file:
+            file.write("\\n".join(pipes()))
+        time.sleep(300)
+        os._exit(0)
+    children.append(pid)
+began = time.monotonic()
+while run.parts.state.lead_ns is None and time.monotonic() < began + 60:
+    with run.iteration(samples=1):
+        time.sleep(0.01)
+print("KNOWN" if run.parts.state.lead_ns is not None else "NEVER")
+for pid in children:
+    while not os.path.exists(f"{sys.argv[2]}/{pid}"):
+        time.sleep(0.01)
+    kept = set(open(f"{sys.argv[2]}/{pid}").read().split()) - pipes()
+    if kept:
+        print("KEPT")
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+run.finish()
+"""
+
+
+def test_children_forked_while_scontrol_is_asked_keep_nothing_open(
+    tmp_path: Path, start_s: int
+) -> None:
+    """No end of a pipe is theirs that the answer would have to wait for, as long as they live."""
+    (tmp_path / "open").mkdir()
+    program = tmp_path / "bin" / "scontrol"
+    program.write_text(program.read_text().replace("run_time=", "sleep 1\nrun_time=", 1))
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-c",
+            FORKING,
+            str(tmp_path / "asked"),
+            str(tmp_path / "open"),
+        ],
+        env={
+            "PATH": f"{tmp_path / 'bin'}:{os.defpath}",
+            "COSTLENS_DIR": str(tmp_path / "runs"),
+            "COSTLENS_SUMMARY": "0",
+            "SLURM_JOB_ID": "77",
+        },
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
+    )
+    assert done.stdout.split() == ["KNOWN"]
