@@ -131,6 +131,16 @@ def test_no_thread_of_ours_imports_anything(launch: Launcher, store: str, protoc
     assert [line for line in output.splitlines() if line.startswith("IMPORT")] == []
 
 
+def test_a_later_attempt_imports_nothing_either(launch: Launcher) -> None:
+    """Rank 0 then reads the attempts before, and judges them: with what is loaded already."""
+    for _ in range(2):
+        output = launch("job_imports.py", COSTLENS_RUN_ID="again", COSTLENS_SUMMARY="0").output
+    (run,) = launch.runs
+    assert launch.records(run)[2, 0].gang.num_restarts == 1
+    assert "FINISHED" in output
+    assert [line for line in output.splitlines() if line.startswith("IMPORT")] == []
+
+
 def check_sent_once(receiver: OtlpReceiver) -> None:
     """Check that no span and no export of metrics came twice."""
     spans = [(span.proto.trace_id, span.proto.span_id) for span in receiver.spans()]

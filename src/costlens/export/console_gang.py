@@ -8,7 +8,7 @@ from rich.text import Text
 
 from costlens.core.records import Outcome
 from costlens.core.run_record import RunRecord
-from costlens.export.console_layout import Renderable, join
+from costlens.export.console_layout import Renderable
 from costlens.export.figures import show_count, show_duration, show_money, show_time
 
 __all__ = ["describe_gang", "describe_loop", "describe_missing"]
@@ -17,12 +17,10 @@ _MAX_SHOWN = 8
 
 
 def describe_gang(record: RunRecord) -> Iterable[Renderable]:
-    """Yield when start-up got where, and the wait for other ranks, where there were others."""
+    """Yield the time to the first step and the wait for other ranks, where there were others."""
     startup = record.startup
-    marks = {"costlens imported": startup.import_s, "first step": startup.first_step_s}
-    known = [f"{mark} after {show_duration(s)}" for mark, s in marks.items() if s is not None]
-    if known:
-        yield join(*known)
+    if startup.first_step_s is not None:
+        yield f"first step after {show_duration(startup.first_step_s)}"
     newest = record.attempts[-1].number
     waits = sorted(
         (rank.startup.gang_wait_s, rank.rank)

@@ -22,9 +22,9 @@ def test_who_waited_for_whom_is_told() -> None:
     assert describe(
         StartupPart(gang_wait_s=1.5, first_step_s=8.0),
         StartupPart(gang_wait_s=6.0, first_step_s=7.0),
-        StartupPart(gang_wait_s=0.5, first_step_s=7.5, import_s=2.0),
+        StartupPart(gang_wait_s=0.5, first_step_s=7.5),
     ) == [
-        "costlens imported after 2.00 s · first step after 8.00 s",
+        "first step after 8.00 s",
         "waited for the other ranks: 6.00 s (rank 1) to 500 ms (rank 2)",
     ]
 

@@ -163,6 +163,15 @@ def test_a_store_out_of_reach_makes_nobody_missing(job: Job) -> None:
     assert job.look(10).num_reporting == 3
 
 
+def test_a_folder_that_comes_late_is_looked_into_then(job: Job) -> None:
+    """While the store refuses there is no identity, and so nowhere to look."""
+    folder, job.folder = job.folder, None
+    assert job.look() is None
+    job.folder = folder
+    job.beat(1, 2)
+    assert job.look(10) == GangPart(num_reporting=3, num_restarts=0, restart_loop=0)
+
+
 def test_rank_0_alone_looks(tmp_path: Path) -> None:
     """The others read nothing; a job of one rank lists nothing."""
     other = Job(tmp_path, rank=1)
