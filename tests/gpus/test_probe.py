@@ -441,3 +441,42 @@ def test_slices_by_name_and_legacy_name(driver: StandIn, make_rig: MakeRig) -> N
     for visible in ("MIG-11111111", "MIG-GPU-00000000-aaaa-bbbb-cccc-000000000000/2/0"):
         (gpu,) = make_rig(visible=visible).sample(0)
         assert gpu.uuid.startswith("MIG-11111111")
+
+
+def test_what_is_opened_is_closed(driver: StandIn, make_rig: MakeRig) -> None:
+    """Buffers, event sets and the library itself are given back, over refits and recoveries."""
+    lost = make_device(1, lost=[[0, 0], [5, 1], [15, 0]])
+    driver.load(make_node(make_device(0), lost))
+    rig = make_rig()
+    rig.sample(*range(0, 30, 2))
+    rig.probe.stop()
+    rig.probe.start()
+    rig.sample(*range(30, 40, 2))
+    rig.probe.stop()
+    for opens, closes in (
+        ("nvmlInitWithFlags", "nvmlShutdown"),
+        ("nvmlEventSetCreate", "nvmlEventSetFree"),
+        ("nvmlGpmSampleAlloc", "nvmlGpmSampleFree"),
+    ):
+        assert driver.num_calls(opens) == driver.num_calls(closes) > 0, opens
+
+
+def test_a_board_too_many_is_left_out(driver: StandIn, make_rig: MakeRig) -> None:
+    """The record describes sixteen devices at most, whatever the node has."""
+    driver.load(make_nodes_gpus(9))
+    rig = make_rig()
+    rig.state.gpu_ordinals = (8, 8, 0)
+    assert len(rig.sample(0)) == 2, "a device that is named twice is one"
+
+
+def test_a_driver_that_breaks_on_the_way_is_told(driver: StandIn, make_rig: MakeRig) -> None:
+    """An update of the driver under a running job: nothing old is shown, and the reason is."""
+    driver.load(make_node(make_device(), errors={"nvmlDeviceGetCount_v2": [[0, 0], [5, 18]]}))
+    rig = make_rig(device="cuda", num_gpus=1)
+    assert rig.sample(0, 2)[0].power_watts == 100
+    rig.state.gpu_ordinals = (0,)  # the devices are listed again
+    with capture_events() as events:
+        (gpu,) = rig.sample(6, 8)
+    assert (gpu.power_watts, gpu.energy_joules) == (None, pytest.approx(200))
+    assert (rig.driver_part.state, rig.driver_part.reason) == ("unavailable", "version_mismatch")
+    assert [event["event"] for event in events] == ["costlens.gpu.unavailable"]

@@ -102,9 +102,11 @@ class NvmlProbe:
             for uuid, reader in self._readers.items():
                 self._read(reader, self._meters[uuid], now_ns, found.get(uuid, ()))
         except Refusal as refusal:
+            self._close_driver(refusal.word)
             if refusal.word == CLOSED:
                 self._session.expire()  # the next sample opens it again
-            self._close_driver(refusal.word)
+            else:
+                self._tell_absence()
         self._num_samples += 1
         if self._num_samples % _LOOK_EVERY == 0 and any(m.is_lost for m in self._meters.values()):
             self._found_for = None
