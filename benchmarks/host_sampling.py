@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 
 from costlens.config import Config
+from costlens.core.probe import Probe
 from costlens.observe.host_probe import HostProbe
 from costlens.run import Run
 
@@ -63,7 +64,7 @@ def run_hooks(run: Run) -> tuple[float, float]:
     return cpu_ns / NUM_HOOKS / 1000, wall_ns / NUM_HOOKS / 1000
 
 
-def run_beside(work: Callable[[], tuple[float, float]], probe: HostProbe) -> tuple[float, float]:
+def run_beside(work: Callable[[], tuple[float, float]], probe: Probe) -> tuple[float, float]:
     """Return what ``work`` returns while another thread takes one sample."""
     thread = threading.Thread(target=lambda: probe.sample(time.perf_counter_ns()))
     thread.start()
@@ -81,7 +82,7 @@ def run_alone(work: Callable[[], tuple[float, float]]) -> tuple[float, float]:
     return spent
 
 
-def compare(run: Run, probe: HostProbe, num_pairs: int) -> dict[str, list[float]]:
+def compare(run: Run, probe: Probe, num_pairs: int) -> dict[str, list[float]]:
     """Return the added µs a hook of each pair, in CPU and in time."""
     added: dict[str, list[float]] = {"CPU": [], "time": []}
     for pair in range(num_pairs + WARM_UP_PAIRS):
