@@ -120,3 +120,13 @@ def test_a_total_that_nobody_knows_is_absent() -> None:
     assert holds(Plan(max_epochs=1, max_steps=8, optimization="manual"))
     assert holds(Plan(max_epochs=1, max_steps=8, scheduled_accumulation=True))
     assert holds(Plan(max_epochs=1, max_steps=8, train_loader="unsized"))
+
+
+def test_two_watchers_give_the_scaler_back() -> None:
+    """Whichever of two callbacks ends first, nothing of ours stays on what both watched."""
+    assert holds(Plan(has_twin=True, precision="scaler", calls=("fit", "resume")))
+
+
+def test_a_fit_that_goes_on_past_its_limit_has_no_total() -> None:
+    """Lightning makes 4 steps more when a fit with validations within epochs is called again."""
+    assert holds(Plan(calls=("fit", "fit"), val_check_interval=0.34, checkpointing=True))

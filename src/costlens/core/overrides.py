@@ -31,12 +31,15 @@ class Override:
         self._owner: weakref.ref[Any] = weakref.ref(owner)
         self._name = name
         self._around = around
+        self.is_removed = False
         # Another tool may have replaced the method on this object before us.
-        self._previous: Callable[..., Any] | None = vars(owner).get(name)
+        self.previous: Callable[..., Any] | None = vars(owner).get(name)
         vars(owner)[name] = self
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - passes anything on
         """Return what the plain method returns."""
+        if self.is_removed:  # somebody kept it, or replaced it since
+            return self._plain()(*args, **kwargs)
         return self._around(self._plain(), *args, **kwargs)
 
     @property
@@ -45,20 +48,27 @@ class Override:
         return self._owner()
 
     def _plain(self) -> Callable[..., Any]:
-        if self._previous is not None:
-            return self._previous
+        if self.previous is not None:
+            return self.previous
         owner = self._owner()
         return MethodType(getattr(type(owner), self._name), owner)
 
     def remove(self) -> None:
-        """Give the owner its own method back, unless somebody else replaced it since."""
+        """Give the owner its own method back; what somebody else put over it stays.
+
+        Another of ours that was put over this one gives back, later, what lies below both.
+        """
+        self.is_removed = True
         owner = self._owner()
         if owner is None or vars(owner).get(self._name) is not self:
             return
-        if self._previous is None:
+        previous = self.previous
+        while isinstance(previous, Override) and previous.is_removed:
+            previous = previous.previous
+        if previous is None:
             del vars(owner)[self._name]
         else:
-            vars(owner)[self._name] = self._previous
+            vars(owner)[self._name] = previous
 
     def __deepcopy__(self, memo: dict[int, Any]) -> object:
         plain = self._plain()
@@ -67,8 +77,8 @@ class Override:
         return copy.deepcopy(plain, memo)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if self._previous is not None:
-            return (_itself, (self._previous,))
+        if self.previous is not None:
+            return (_itself, (self.previous,))
         # The copy has no state yet when this runs for it, so it answers with its class's method.
         return (getattr, (self._owner(), self._name))
 

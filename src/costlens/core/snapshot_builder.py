@@ -233,7 +233,7 @@ class SnapshotBuilder:
             run=state.run,
             attempt=self._attempt(end_ns),
             rank=state.describe_rank(),
-            progress=ProgressPart(**counts, total_steps=state.total_steps),
+            progress=ProgressPart(**counts, total_steps=self._total_steps()),
             time_ns=dict(zip(NAMES, self._lead(totals.book(host_ns)), strict=True)),
             host_ns=dict(zip(NAMES, self._lead(host_ns), strict=True))
             if totals.has_device
@@ -254,6 +254,11 @@ class SnapshotBuilder:
             gang=state.gang,
             **self._probed(),
         )
+
+    def _total_steps(self) -> int | None:
+        # Lightning goes on past its own limits where a fit that has ended is called again.
+        total, reached = self.state.total_steps, self.state.end_step
+        return None if total is not None and reached is not None and reached > total else total
 
     def _window(
         self, end_ns: int, booked_ns: tuple[int, ...], counts: dict[str, int], *, opens: bool
