@@ -60,6 +60,7 @@ class Gang:
         self._loop_length: int | None = None
         self._watch: ReportingWatch | None = None
         self._next_look_ns = 0
+        self._is_blind = False
         self._asked: set[int] = set()
         self._reporting: Reporting | None = None
 
@@ -148,19 +149,30 @@ class Gang:
         if self._watch is None:
             self._watch = ReportingWatch(rank.world_size, began_ns, self._patience_s)
         try:
-            versions = folder.record_versions(self._state.number)
-            # Its own is written after this look, if the disk takes it.
-            versions[rank.rank] = str(began_ns)
-            reporting = self._watch.judge(versions, began_ns)
-            if self._ask(folder, reporting.silent, self._watch):
-                reporting = self._watch.judge(versions, began_ns)
+            reporting = self._judge(folder, self._watch, began_ns)
         except StorageError:
-            self._reporting = None
-        else:
+            reporting = None
+        self._is_blind = reporting is None
+        if reporting is not None:
             self._tell_of_missing(reporting)
-            self._reporting = reporting
+        self._reporting = reporting
         ended_ns = self._clock()
         self._next_look_ns = ended_ns + _PAUSES_PER_LOOK * (ended_ns - began_ns)
+
+    def _judge(self, folder: RunFolder, watch: ReportingWatch, now_ns: int) -> Reporting | None:
+        versions = folder.record_versions(self._state.number)
+        if "" in versions.values():
+            return None  # the store does not tell what changes
+        # The others may have been kept from writing by the same store, or the whole job have stood
+        # still: they are not silent before they could have spoken.
+        if self._is_blind or now_ns - self._next_look_ns > self._patience_s * NS_PER_S:
+            watch.begin_again(now_ns)
+        # Its own is written after this look, if the disk takes it.
+        versions[self._state.rank.rank] = str(now_ns)
+        reporting = watch.judge(versions, now_ns)
+        if self._ask(folder, reporting.silent, watch):
+            return watch.judge(versions, now_ns)
+        return reporting
 
     def _ask(self, folder: RunFolder, silent: tuple[int, ...], watch: ReportingWatch) -> bool:
         """Read the last word of ranks that fell silent, each once; return whether any had ended."""

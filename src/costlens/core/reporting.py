@@ -45,6 +45,15 @@ class ReportingWatch:
         self._seen: dict[int, tuple[str, int]] = {}
         self._ended: dict[int, str] = {}
 
+    def begin_again(self, now_ns: int) -> None:
+        """Give every rank its patience anew: for a time nobody could look.
+
+        Args:
+            now_ns: Monotonic time from which on it counts.
+        """
+        self._began_ns = now_ns
+        self._seen = {rank: (version, now_ns) for rank, (version, _) in self._seen.items()}
+
     def judge(self, versions: Mapping[int, str], now_ns: int) -> Reporting:
         """Return which ranks report.
 

@@ -45,7 +45,7 @@ class Backend(Protocol):
     def versions(self, prefix: str) -> dict[str, str]:
         """Return what changes with each object directly under the folder, by its name.
 
-        Left out is an object of which the place tells nothing that must change.
+        Empty for an object of which the place tells nothing that must change.
         """
 
     def delete(self, key: str) -> None:

@@ -134,12 +134,11 @@ class RemoteBackend:
 
     def versions(self, prefix: str) -> dict[str, str]:
         """Return tag or time of each object directly under the folder, by its name."""
-        told = {
+        return {
             name: "/".join(str(entry[key]) for key in _VERSION_KEYS if entry.get(key))
             for name, entry in self._entries(prefix)
             if entry["type"] != "directory"
         }
-        return {name: version for name, version in told.items() if version}
 
     def delete(self, key: str) -> None:
         """Remove the object if there is one."""

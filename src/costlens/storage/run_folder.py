@@ -200,6 +200,8 @@ class RunFolder:
     def record_versions(self, attempt: int) -> dict[int, str]:
         """Return what tells the record of each rank of an attempt from the one before it.
 
+        Empty where the store does not tell.
+
         Raises:
             StorageError: If the store cannot be listed.
         """

@@ -200,8 +200,8 @@ class Store:
     def versions(self, prefix: str = "") -> dict[str, str]:
         """Return what tells each object directly in the folder `prefix` from the one before it.
 
-        One request on object stores, or one a thousand objects. Objects of which the place tells
-        neither a tag nor a time are left out.
+        One request on object stores, or one a thousand objects. Empty for an object of which the
+        place tells neither a tag nor a time.
 
         Raises:
             StorageError: If the store cannot be listed.

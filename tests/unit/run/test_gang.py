@@ -24,7 +24,7 @@ class CountingStore(Store):
     """A store that counts what it is asked, and can be slow or out of reach."""
 
     num_listed = num_read = 0
-    is_down = False
+    is_down = is_dumb = False
     slow_s = 0.0
     clock = FakeClock()
 
@@ -34,7 +34,8 @@ class CountingStore(Store):
         self.clock.advance(self.slow_s)
         if self.is_down:
             raise StorageError("out of reach")
-        return super().versions(prefix)
+        found = super().versions(prefix)
+        return dict.fromkeys(found, "") if self.is_dumb else found
 
     def read_many(self, keys: list[str]) -> dict[str, Any]:
         """Read."""
@@ -105,7 +106,9 @@ def test_a_rank_that_falls_silent_is_named(job: Job) -> None:
 def test_ranks_that_never_come_are_missing_after_a_minute(job: Job) -> None:
     """Rank 0 counts itself, whatever its own disk does."""
     assert job.look().num_reporting == 1
-    seen = job.look(61)
+    for _ in range(6):
+        assert job.look(10).missing_ranks == []
+    seen = job.look(10)
     assert (seen.num_reporting, seen.missing_ranks) == (1, [1, 2])
 
 
@@ -159,8 +162,21 @@ def test_a_store_out_of_reach_makes_nobody_missing(job: Job) -> None:
     seen = job.look(100)
     assert (seen.num_reporting, seen.missing_ranks) == (None, [])
     job.store.is_down = False
+    # Nobody else could write either.
+    seen = job.look(10)
+    assert (seen.num_reporting, seen.missing_ranks) == (3, [])
+    for _ in range(6):
+        job.beat(1)
+        job.look(10)
+    assert job.look(1).missing_ranks == [2]
+
+
+def test_a_job_that_stood_still_misses_nobody(job: Job) -> None:
+    """All of it was suspended for an hour: nobody could have written."""
     job.beat(1, 2)
-    assert job.look(10).num_reporting == 3
+    job.look()
+    seen = job.look(3600)
+    assert (seen.num_reporting, seen.missing_ranks) == (3, [])
 
 
 def test_a_folder_that_comes_late_is_looked_into_then(job: Job) -> None:
@@ -170,6 +186,15 @@ def test_a_folder_that_comes_late_is_looked_into_then(job: Job) -> None:
     job.folder = folder
     job.beat(1, 2)
     assert job.look(10) == GangPart(num_reporting=3, num_restarts=0, restart_loop=0)
+
+
+def test_a_store_that_does_not_tell_what_changes_makes_nobody_missing(job: Job) -> None:
+    """No tag, no time: that a record is there says nothing of its rank."""
+    job.store.is_dumb = True
+    job.beat(1, 2)
+    for _ in range(10):
+        seen = job.look(10)
+        assert (seen.num_reporting, seen.missing_ranks) == (None, [])
 
 
 def test_rank_0_alone_looks(tmp_path: Path) -> None:
