@@ -210,6 +210,31 @@ def check_overhead() -> dict[str, object]:
     return {"ok": added < 200, "added_us_per_step": round(added, 1)}
 
 
+def check_driver() -> dict[str, object]:
+    """The driver tells of exactly the device that torch trains on, and what it does adds up."""
+    run, training = _open(), Training(work_ms=20)
+    run.watch(training.model, training.optimizer)
+    for batch in run.batches(_batches(400), device="cuda"):
+        with run.iteration():
+            training.step(batch)
+    record = _finish(run)
+    gpu, own = record.gpus[0], torch.cuda.get_device_properties(torch.cuda.current_device())
+    driver = record.gpu_driver
+    mean_watts = (gpu.energy_joules or 0.0) / max(gpu.energy_s, 1e-9)
+    return {
+        "ok": len(record.gpus) == 1
+        and gpu.uuid.endswith(str(getattr(own, "uuid", "")))
+        and driver is not None
+        and driver.order == "torch"
+        and (gpu.power_limit_watts is None or 0 < mean_watts < 1.2 * gpu.power_limit_watts)
+        and gpu.busy_s > 0.5 * gpu.utilization_s > 0
+        and not record.telemetry.faults,
+        "driver": None if driver is None else driver.model_dump(exclude_none=True),
+        "mean_watts": round(mean_watts, 1),
+        "gpu": gpu.model_dump(exclude_none=True, exclude={"uuid", "serial"}),
+    }
+
+
 CHECKS: dict[str, Callable[[], dict[str, object]]] = {
     "no_synchronisation": check_no_synchronisation,
     "goodput_host_blocks_in_transfer": lambda: check_goodput("transfer"),
@@ -218,6 +243,7 @@ CHECKS: dict[str, Callable[[], dict[str, object]]] = {
     "graph_replays": check_graph_replays,
     "numerics": check_numerics,
     "overhead": check_overhead,
+    "driver": check_driver,
 }
 
 

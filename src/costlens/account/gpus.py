@@ -69,11 +69,10 @@ def merge_gpus(records: Sequence[RankRecord]) -> GpuSummary:
     Args:
         records: One record per attempt and rank, attempts in order; at least one.
     """
-    attempts: dict[int, list[GpuDevice]] = {}
+    groups: dict[int, list[RankRecord]] = {}
     for record in records:
-        attempts.setdefault(record.attempt.number, [])
-    for number in attempts:
-        attempts[number] = _find_devices([r for r in records if r.attempt.number == number])
+        groups.setdefault(record.attempt.number, []).append(record)
+    attempts = {number: _find_devices(group) for number, group in groups.items()}
     everything = [device for devices in attempts.values() for device in devices]
     if not everything:
         return GpuSummary(unknown=_explain(records))
