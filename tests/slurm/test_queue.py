@@ -66,9 +66,12 @@ def test_the_allocation_is_paid_for_from_its_start(jobs: Jobs) -> None:
 
 def test_ranks_of_srun_are_one_attempt_and_each_is_paid_from_the_start(jobs: Jobs) -> None:
     """Two tasks, no launcher: ranks from the step, times from rank 0's question alone."""
-    job = jobs.submit(
-        "--ntasks=2", command=f"sleep 1; srun --ntasks=2 --overcommit {jobs.python} {SCRIPT}"
-    )
+    gate = jobs.folder / "gate"
+    command = f"sleep 1; srun --ntasks=2 --overcommit {jobs.python} {SCRIPT}"
+    job = jobs.submit("--ntasks=2", command=command, WAIT_FOR=str(gate))
+    until(lambda: jobs.outputs().count("halfway") == 2, jobs)
+    time.sleep(3)  # six windows, in which rank 1 finds what rank 0 was told
+    gate.touch()
     assert jobs.cluster.wait(job) == "COMPLETED", jobs.outputs()
     records = jobs.records(f"small-{job}")
     assert sorted(records) == [(1, 0), (1, 1)]
@@ -79,6 +82,28 @@ def test_ranks_of_srun_are_one_attempt_and_each_is_paid_from_the_start(jobs: Job
     assert {record.attempt.paid_from for record in by_rank} == {"allocation"}
     assert [record.job.times_from for record in by_rank if record.job] == ["scontrol", "rank 0"]
     assert len({record.attempt.launch_key for record in by_rank}) == 1
+    assert jobs.report(f"small-{job}").queue.num_waits == 1
+
+
+def test_lightning_under_srun_is_one_attempt_of_two_ranks(jobs: Jobs) -> None:
+    """C025: ranks from Slurm's own variables, a series for each, and one of them tells the wait."""
+    script = SCRIPT.with_name("train_lightning.py")
+    job = jobs.submit(
+        "--ntasks-per-node=2",
+        command=f"srun {jobs.python} {script}",
+        OMP_NUM_THREADS="1",
+        COSTLENS_WINDOW_S="0.2",
+    )
+    assert jobs.cluster.wait(job) == "COMPLETED", jobs.outputs()
+    records = jobs.records(f"small-{job}")
+    assert sorted(records) == [(1, 0), (1, 1)]
+    for rank in (0, 1):
+        record = records[1, rank]
+        assert (record.rank.world_size, record.rank.local_world_size) == (2, 2)
+        assert record.progress.optimizer_steps == 4
+        assert record.attempt.paid_from == "allocation"
+        assert record.job is not None
+        assert record.job.is_allocation_owner
     assert jobs.report(f"small-{job}").queue.num_waits == 1
 
 

@@ -168,3 +168,48 @@ def test_children_forked_while_scontrol_is_asked_keep_nothing_open(
         check=True,
     )
     assert done.stdout.split() == ["KNOWN"]
+
+
+WAITING = """
+import os, sys, time
+import costlens
+
+with costlens.start("paid", window_s=0.1) as run:
+    print("OPEN", run.attempt, flush=True)
+    while not os.path.exists(sys.argv[1]):
+        with run.iteration(samples=1):
+            time.sleep(0.01)
+    time.sleep(0.5)
+"""
+
+
+def test_a_rank_that_is_first_learns_later_what_rank_0_was_told(
+    tmp_path: Path, start_s: int
+) -> None:
+    """It looks again with every window, and asks nobody; both pay from the allocation on."""
+    step = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_TASKS_PER_NODE": "2"}
+    first = subprocess.Popen(
+        [sys.executable, "-c", WAITING, str(tmp_path / "gate")],
+        env={
+            "PATH": f"{tmp_path / 'bin'}:{os.defpath}",
+            "COSTLENS_DIR": str(tmp_path / "runs"),
+            "SLURM_JOB_ID": "77",
+            "SLURM_PROCID": "1",
+            **step,
+        },
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert first.stdout is not None
+    assert first.stdout.readline().split() == ["OPEN", "1"]
+    assert not (tmp_path / "asked").exists()
+    train(tmp_path, SLURM_PROCID="0", **step)
+    (tmp_path / "gate").touch()
+    assert first.wait(60) == 0
+    first.stdout.close()
+    for rank in (0, 1):
+        record = json.loads((tmp_path / "runs" / "paid-77" / f"record-1-{rank}.json").read_text())
+        assert record["attempt"]["paid_from"] == "allocation"
+        began_s = record["attempt"]["process_start_time"]
+        assert record["startup"]["allocation_s"] == pytest.approx(began_s - start_s, abs=0.01)
+    assert (tmp_path / "asked").read_text().count("asked") == 1
