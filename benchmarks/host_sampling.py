@@ -1,4 +1,4 @@
-"""What sampling the host costs: its own thread, and the hooks of the training thread.
+"""What sampling the host costs: its own thread, the hooks of the training thread, a counted read.
 
     python -m benchmarks.host_sampling [--pairs 150] [--workers 8]
 
@@ -20,7 +20,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
+
+from fsspec.implementations.local import LocalFileSystem
 
 from costlens.config import Config
 from costlens.core.probe import Probe
@@ -29,6 +32,7 @@ from costlens.run import Run
 
 NUM_SAMPLES = 200
 NUM_HOOKS = 20_000
+NUM_READS = 1_000
 WARM_UP_PAIRS = 5
 
 
@@ -97,6 +101,24 @@ def compare(run: Run, probe: Probe, num_pairs: int) -> dict[str, list[float]]:
     return added
 
 
+def measure_reads(run: Run, folder: str) -> tuple[float, float]:
+    """Return the CPU that a counted read takes longer, in µs: median and 95th percentile."""
+    path = f"{folder}/data"
+    Path(path).write_bytes(bytes(1_000_000))
+    plain, counted = LocalFileSystem(), run.filesystem(folder)
+    added_us = []
+    for _ in range(NUM_SAMPLES):
+        spent_us = []
+        for filesystem in (plain, counted):
+            with filesystem.open(path) as file:
+                begin_ns = time.thread_time_ns()
+                for _ in range(NUM_READS):
+                    file.read(100)
+                spent_us.append((time.thread_time_ns() - begin_ns) / NUM_READS / 1000)
+        added_us.append(spent_us[1] - spent_us[0])
+    return statistics.median(added_us), statistics.quantiles(added_us, n=20)[-1]
+
+
 def describe(name: str, differences: list[float]) -> str:
     """Return the mean of the differences with its 95 % interval."""
     mean = statistics.fmean(differences)
@@ -128,6 +150,8 @@ def main() -> None:
             run.filesystem(folder).exists(folder)
             name = f"with {options.workers} workers and reads"
             print("{:28s} {:10.0f} {:7.0f}".format(name, *measure_samples(probe)))
+            name = "added to a read"
+            print("{:28s} {:10.2f} {:7.2f}".format(name, *measure_reads(run, folder)))
             print("\nadded to the hooks of the training thread")
             for kind, differences in compare(run, probe, options.pairs).items():
                 print(describe(kind, differences))

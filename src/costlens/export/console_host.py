@@ -23,7 +23,7 @@ def describe_host(record: RunRecord) -> Iterable[Renderable]:
     hosts = record.host
     if not hosts:
         return
-    rows: list[Row] = [("CPU", _cpu(hosts)), ("memory", _memory(hosts)), ("reads", _reads(hosts))]
+    rows: list[Row] = [("CPUs", _cpu(hosts)), ("memory", _memory(hosts)), ("reads", _reads(hosts))]
     yield lay_out((label, value) for label, value in rows if value)
     for host in hosts:
         yield from (Text(line, "yellow") for line in _warnings(host, is_named=len(hosts) > 1))
@@ -38,7 +38,7 @@ def _cpu(hosts: Sequence[HostSummary]) -> str:
     usable = limit if limit is not None else num_cpus
     by_loader = None if loader is None else f"{show_rate(loader)} by loader workers"
     return join(
-        None if process is None else f"{show_rate(process)} busy by the training",
+        None if process is None else f"{show_rate(process)} kept busy by the training",
         None if by_loader is None else f"{by_loader} ({show_count(alive)} alive)",
         None if usable is None or process is None else f"of {show_rate(usable)}",
     )

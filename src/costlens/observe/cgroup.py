@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from costlens.observe.kernel_files import read_kernel_file
+
 __all__ = ["Cgroups", "CpuReading", "Hierarchy", "MemoryReading", "find_cgroups"]
 
 _ROOT = Path("/")
@@ -222,10 +224,7 @@ def _read_memory(level: Path, version: int) -> MemoryReading:
 
 
 def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
+    return read_kernel_file(str(path)) or ""
 
 
 def _read_number(path: Path) -> int | None:
@@ -234,5 +233,6 @@ def _read_number(path: Path) -> int | None:
 
 
 def _read_numbers(path: Path) -> dict[str, int]:
-    pairs = (line.split() for line in _read_text(path).splitlines())
-    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
+    words = _read_text(path).split()
+    pairs = zip(words[::2], words[1::2], strict=False)
+    return {name: int(value) for name, value in pairs if value.isdigit()}

@@ -1,14 +1,17 @@
 """Bytes over the ports of InfiniBand and RoCE, which no counter of the network's devices holds.
 
 Files of ``/sys/class/infiniband`` as the kernel documents them (stable/sysfs-class-infiniband):
-data counters are in words of four bytes, and old ones stop at 32 bits instead of wrapping.
+data counters are in words of four bytes, and old ones stop at 32 bits instead of wrapping. Adapters
+without them, such as Amazon's EFA, count bytes among their hardware counters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from costlens.observe.kernel_files import read_kernel_file
 
 __all__ = ["InfinibandReading", "find_ports", "read_ports"]
 
@@ -16,10 +19,19 @@ _ROOT = Path("/")
 _WORD_BYTES = 4
 _STUCK = 2**32 - 1
 _MAX_PORTS = 64
+# In this order, with the bytes of their unit. The 64-bit counters of old kernels stand beside;
+# those of new ones are 64 bits themselves.
 _FILES = {
-    # The 64-bit counters of old kernels stand beside; those of new ones are 64 bits themselves.
-    "receive": ("counters_ext/port_rcv_data_64", "counters/port_rcv_data"),
-    "transmit": ("counters_ext/port_xmit_data_64", "counters/port_xmit_data"),
+    "receive": {
+        "counters_ext/port_rcv_data_64": _WORD_BYTES,
+        "counters/port_rcv_data": _WORD_BYTES,
+        "hw_counters/rx_bytes": 1,
+    },
+    "transmit": {
+        "counters_ext/port_xmit_data_64": _WORD_BYTES,
+        "counters/port_xmit_data": _WORD_BYTES,
+        "hw_counters/tx_bytes": 1,
+    },
 }
 
 
@@ -58,19 +70,18 @@ def read_ports(ports: list[Path]) -> InfinibandReading:
     for port in ports:
         name = f"{port.parent.parent.name}/{port.name}"
         for direction, files in _FILES.items():
-            words = next(_read(port, files), None)
-            if words == _STUCK:
-                unknown = f"{name}: its 32-bit counter has reached its end"
-            elif words is None:
+            count, unit_bytes = next(_read(port, files), (None, 0))
+            if count is None:
                 unknown = f"{name}: its counters cannot be read"
+            elif count == _STUCK and unit_bytes == _WORD_BYTES:
+                unknown = f"{name}: its 32-bit counter has reached its end"
             else:
-                seen[direction][name] = words * _WORD_BYTES
+                seen[direction][name] = count * unit_bytes
     return InfinibandReading(**seen, unknown=unknown)
 
 
-def _read(port: Path, files: tuple[str, ...]) -> Iterator[int]:
-    for file in files:
-        try:
-            yield int((port / file).read_text(encoding="ascii", errors="replace"))
-        except (OSError, ValueError):
-            continue
+def _read(port: Path, files: Mapping[str, int]) -> Iterator[tuple[int, int]]:
+    for file, unit_bytes in files.items():
+        text = (read_kernel_file(f"{port}/{file}") or "").strip()
+        if text.isdigit():
+            yield int(text), unit_bytes

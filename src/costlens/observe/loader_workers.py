@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from costlens.core.host_records import LoaderPart
+from costlens.observe.kernel_files import read_kernel_file
 from costlens.observe.rising import RecentRate
 
 __all__ = ["LoaderWorkers", "WorkerWatch"]
@@ -106,7 +107,7 @@ class WorkerWatch:
         worker = self._workers.get(pid)
         if worker is not None and not worker.is_alive:
             return
-        stat = _read_stat(self._proc / str(pid) / "stat")
+        stat = _read_stat(f"{self._proc}/{pid}/stat")
         if stat is not None and stat[_PARENT] != self._parent:
             stat = None  # the number has come to a process that is none of ours
         if worker is None:
@@ -143,10 +144,7 @@ class WorkerWatch:
         )
 
 
-def _read_stat(path: Path) -> list[str] | None:
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    fields = text.rpartition(")")[2].split()
+def _read_stat(path: str) -> list[str] | None:
+    text = read_kernel_file(path)
+    fields = [] if text is None else text.rpartition(")")[2].split()
     return fields if len(fields) > _RESIDENT else None

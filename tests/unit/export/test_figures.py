@@ -6,6 +6,7 @@ import pytest
 
 from costlens.export.figures import (
     show_bar,
+    show_bytes,
     show_count,
     show_duration,
     show_money,
@@ -94,3 +95,10 @@ def test_values_times_and_bars() -> None:
         "████",
         "████",
     ]
+
+
+def test_bytes_are_shown_in_the_unit_that_fits() -> None:
+    """Three digits, and the next unit where they would become four."""
+    counts = (0, 999, 1000, 12_345, 999_600, 4.2e9, 7e15)
+    shown = [show_bytes(count) for count in counts]
+    assert shown == ["0 B", "999 B", "1.00 kB", "12.3 kB", "1.00 MB", "4.20 GB", "7,000 TB"]

@@ -41,6 +41,16 @@ def test_wide_counters_go_before_those_that_stop_at_32_bits(tmp_path: Path) -> N
     assert reading.unknown is None
 
 
+def test_adapters_without_those_counters_tell_bytes(tmp_path: Path) -> None:
+    """Amazon's EFA counts bytes, which may well be what a stuck counter of others shows."""
+    port = "sys/class/infiniband/rdmap0s31/ports/1/hw_counters"
+    plant(tmp_path, {f"{port}/rx_bytes": 2**32 - 1, f"{port}/tx_bytes": 7})
+    reading = read_ports(find_ports(tmp_path))
+    assert reading.receive == {"rdmap0s31/1": 2**32 - 1}
+    assert reading.transmit == {"rdmap0s31/1": 7}
+    assert reading.unknown is None
+
+
 def test_a_port_that_vanishes_or_hides_is_left_out_with_the_reason(tmp_path: Path) -> None:
     """Virtual functions often have no counters; the other ports are read all the same."""
     plant(tmp_path, _counters(0, 1, 2) | {PORT.format(device=1, file="state"): "4: ACTIVE"})
