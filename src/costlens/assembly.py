@@ -44,6 +44,7 @@ from costlens.observe.process import is_interactive
 from costlens.observe.tuning import Tuning
 from costlens.probes import make_probes
 from costlens.protect.run_end import RunEnd
+from costlens.spending import Spending, make_agreement
 from costlens.storage.identity import Identity, propose_run_id, settle_identity
 from costlens.storage.run_folder import RunFolder
 from costlens.storage.store import Store
@@ -121,6 +122,15 @@ class Session:
             config.window_s,
             lambda: None if self.identity is None else self.identity.folder,
             self._builder.counts,
+        )
+        agreement = make_agreement(config, parts.state, clock, launch_key)
+        parts.boundaries.agreement = agreement
+        self._spending = Spending(
+            config,
+            parts.state,
+            clock,
+            lambda: None if self.identity is None else self.identity.folder,
+            agreement,
         )
         self._allocation = AllocationWatch(parts.state, self._store, config.job_times)
         self._liveness = Liveness(parts.recorder, parts.totals, parts.state, clock)
@@ -328,6 +338,7 @@ class Session:
         self._alarms.extend(parts.quality.fold())
         faults.call("observe.liveness", self._liveness.look)
         self._probes.look(self._clock())
+        faults.call("protect.agreement", self._spending.poll)
 
     def _close_window(self, now_ns: int, is_last: bool) -> None:  # noqa: FBT001 - a stage's signature
         state = self.parts.state
@@ -348,6 +359,9 @@ class Session:
                 faults.call("observe.tuning", self._tuning.look, self.identity.folder)
         snapshot = self._builder.build(now_ns, is_last=is_last, alarms=tuple(self._alarms))
         self._alarms.clear()
+        snapshot = faults.call("session.spending", self._spending.complete, snapshot) or snapshot
+        if is_last:
+            faults.call("protect.agreement", self._spending.close)
         self.snapshot = snapshot
         # The record goes first: a line of the log may wait for whoever reads standard error, and
         # this may be the last thing that the process does.

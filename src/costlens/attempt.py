@@ -16,6 +16,7 @@ from importlib.metadata import version
 import costlens
 from costlens.config import Config
 from costlens.core import lifetime
+from costlens.core.boundaries import Boundaries
 from costlens.core.clock import NS_PER_S, Clock, anchor_now
 from costlens.core.quality import QualityBook
 from costlens.core.recorder import Recorder
@@ -48,6 +49,7 @@ class Parts:
     quality: QualityBook
     values: DeviceValues
     state: AttemptState
+    boundaries: Boundaries
     host: HostSources
 
 
@@ -112,6 +114,7 @@ def build_parts(
         values=DeviceValues(clock),
         state=state,
         host=HostSources(),
+        boundaries=Boundaries(state, recorder.counters),
     )
     return parts, _launch_key(placement, f"{config.name}#{turn}")
 

@@ -45,7 +45,7 @@ _MAX_SHOWN = 80
 _DECIMAL = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?\s*", re.ASCII)
 _MAX_SHOWN_PRICE = 20
 _SWITCHES = ("enabled", "autoattach", "summary", "otlp_file", "estimate_flops")
-_DECIMALS = ("gpu_hour_price", "node_hour_price", "price_discount", "energy_kwh_price")
+_DECIMALS = ("gpu_hour_price", "node_hour_price", "price_discount", "energy_kwh_price", "budget")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _END = datetime(9999, 1, 1, tzinfo=timezone.utc)
@@ -67,6 +67,11 @@ JobTime = Annotated[AwareDatetime, Field(ge=_EPOCH, lt=_END)] | None
 
 Label = Annotated[str, Field(min_length=1, max_length=200)] | None
 
+
+Budget = Annotated[
+    Decimal, Field(gt=0, lt=1_000_000_000_000, decimal_places=12, allow_inf_nan=False)
+]
+"""Money for a whole run."""
 
 PreemptionSignal = Literal["SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXCPU"]
 
@@ -203,6 +208,16 @@ class Config(BaseSettings):
     )
     job_start_time: JobTime = Field(
         None, description="When its allocation began, from which on it is paid for; as above."
+    )
+    budget: Budget | None = Field(
+        None,
+        description="Money (in COSTLENS_CURRENCY) that the run may cost over all its attempts and "
+        "ranks; told at 50, 80 and 100 %.",
+    )
+    budget_action: Literal["warn", "stop"] = Field(
+        "warn",
+        description="What happens when the budget is spent: say so, or end the training at a step "
+        "that all ranks agree on.",
     )
     quality: Annotated[tuple[str, ...], NoDecode] = Field(
         ("val*", "train_loss", "loss"),

@@ -13,6 +13,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from costlens.config import Config, resolve_config
+from costlens.core.boundaries import Boundaries
 from costlens.core.guard import faults
 from costlens.core.log import log
 from costlens.core.records import Outcome
@@ -22,6 +23,7 @@ from costlens.observe.trainer.given import Trainer
 from costlens.observe.trainer.packages import as_callback, callback_classes
 from costlens.protect.signals import give_back
 from costlens.run import Run
+from costlens.spending import check_can_agree
 
 if TYPE_CHECKING:
     from costlens.observe.trainer.watch import TrainerWatch
@@ -30,7 +32,8 @@ __all__ = ["CostLensCallback", "autoattach_callbacks"]
 
 # A copy has none of these: what lives belongs to the original alone.
 _LIVING = frozenset(
-    {"_run", "_watch", "_end_batch", "_debug", "_training_outcome", "log", "log_dict"}
+    {"_run", "_watch", "_end_batch", "_debug", "_training_outcome", "_boundary_step"}
+    | {"log", "log_dict"}
 )
 
 _AUTOMATIC = "automatic"  # no name's repr: those have quotes
@@ -49,6 +52,7 @@ class CostLensCallback:
             ``slots``, ``loss_tokens``, ``samples``; numbers or tensors. Without it the members
             ``input_ids``, ``attention_mask`` and ``labels`` of a batch are counted.
         gpu_hour_price: Money per GPU and hour, >= 0.
+        budget: Money that the run may cost over all its attempts, > 0.
         log_to_trainer: Whether rates and cost also go to the Trainer's loggers, once a window.
         config: Ready settings; the arguments override its fields.
 
@@ -86,10 +90,13 @@ class CostLensCallback:
         *,
         tokens: Callable[[Any], Any] | None = None,
         gpu_hour_price: Decimal | float | str | None = None,
+        budget: Decimal | float | str | None = None,
         log_to_trainer: bool = False,
         config: Config | None = None,
     ) -> None:
-        self._config = resolve_config(config, name=name, gpu_hour_price=gpu_hour_price)
+        self._config = resolve_config(
+            config, name=name, gpu_hour_price=gpu_hour_price, budget=budget
+        )
         self._tokens = tokens
         self._logs_to_trainer = log_to_trainer
         self._name(repr(self._config.name))
@@ -102,6 +109,7 @@ class CostLensCallback:
         self._end_batch: Callable[[object, object], None] = _unwatched
         self._debug: str | None = None
         self._training_outcome: Outcome | None = None
+        self._boundary_step = 0
 
     def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
         kept = {name: value for name, value in vars(self).items() if name not in _LIVING}
@@ -138,7 +146,12 @@ class CostLensCallback:
     # are rare.
 
     def setup(self, trainer: Trainer, pl_module: object, stage: str) -> None:
-        """Begin or go on with a run; may take a second, in start-up."""
+        """Begin or go on with a run; may take a second, in start-up.
+
+        Raises:
+            ConfigError: If the ranks are to stop together and cannot agree.
+        """
+        check_can_agree(self._config, trainer.world_size)
         with faults.contain("lightning.setup"):
             watched = None if self._watch is None else self._watch.trainer
             if watched is not None and watched is not trainer and _is_running(watched):
@@ -184,6 +197,8 @@ class CostLensCallback:
         watch = self._watch
         if watch is not None and watch.trainer is trainer:
             self._end_batch(outputs, batch)
+            if self._run is not None and self._run.parts.boundaries.agreement is not None:
+                self._reach_boundary(self._run.parts.boundaries, trainer)
 
     def on_validation_end(self, trainer: Trainer, pl_module: object) -> None:
         """Take what a validation logged."""
@@ -195,6 +210,13 @@ class CostLensCallback:
     on_test_end = on_validation_end
 
     # What they do.
+
+    def _reach_boundary(self, boundaries: Boundaries, trainer: Trainer) -> None:
+        with faults.contain("lightning.boundary"):
+            if trainer.global_step != self._boundary_step:
+                self._boundary_step = trainer.global_step
+                if boundaries.reach():
+                    trainer.should_stop = True
 
     def _is_superfluous(self, trainer: Trainer) -> bool:
         keys = [

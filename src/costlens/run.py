@@ -33,6 +33,7 @@ from costlens.observe.loader import WatchedLoader, watch_batches
 from costlens.observe.placement import detect_placement
 from costlens.observe.placement.place import Placement
 from costlens.observe.plain_loop import PlainLoop
+from costlens.spending import check_can_agree
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -118,6 +119,7 @@ class Run:
 
     def _build(self, *, has_device: bool, num_gpus: int, device: str) -> None:
         placement = self._placement or detect_placement()
+        check_can_agree(self.config, placement.world_size)
         self._parts, launch_key = build_parts(
             self.config,
             self.clock,
@@ -132,7 +134,10 @@ class Run:
             self.config, self._parts, self.clock, launch_key, self._given_exporters
         )
         self._iteration = IterationScope(
-            self._parts.recorder, self._parts.values, self._parts.state.log
+            self._parts.recorder,
+            self._parts.values,
+            self._parts.state.log,
+            self._parts.boundaries,
         )
 
     def finish(
@@ -230,6 +235,14 @@ class Run:
             return None
         identity = self._session.wait_identity(_IDENTITY_WAIT_S)
         return None if identity is None else identity.attempt
+
+    @property
+    def should_stop(self) -> bool:
+        """Return whether all ranks have agreed to end the training here, as at a spent budget.
+
+        ``run.batches`` ends by itself then; a loop without it asks after each step.
+        """
+        return self._parts is not None and self._parts.boundaries.should_stop
 
     @property
     def snapshot(self) -> Snapshot | None:
@@ -384,6 +397,7 @@ class Run:
                 PlainLoop(self, parts.recorder, parts.values, parts.state, self._adopt_gpus)
             )
             self._watches[0].on_iterator = parts.host.workers.add
+            self._watches[0].join(parts.boundaries)
         loop: PlainLoop = self._watches[0]
         return loop
 

@@ -17,8 +17,7 @@ RECORD_KEYS = {
     *("run", "attempts", "ranks", "progress", "time_s", "rates", "queue", "gpu", "cost"),
     *("checkpoints", "precision", "quality", "findings", "telemetry"),
     *("schema_version", "iteration_time", "startup", "problems", "restart_loop", "goodput"),
-    "host",
-    "mfu",
+    *("host", "mfu", "budget"),
 }
 PROGRESS_KEYS = {
     *("iterations", "micro_batches", "optimizer_steps", "skipped_steps", "productive_steps"),
@@ -44,6 +43,7 @@ OUTCOMES = {
 SETTINGS = {
     *("enabled", "autoattach", "name", "run_id", "dir", "checkpoint_url", "gpu_hour_price"),
     *("resume", "keep_checkpoints", "max_loss", "mtbf", "checkpoint_exit_timeout_s"),
+    *("budget", "budget_action"),
     *("node_hour_price", "currency", "quality", "summary", "log_level", "log_format", "window_s"),
     "preemption_signals",
     *("price_discount", "energy_kwh_price", "price_book", "capacity_type", "cloud_provider"),

@@ -28,7 +28,7 @@ PUBLIC = {
 
 RUN_MEMBERS = {
     *("attempt", "batches", "filesystem", "finish", "id", "iteration", "log", "open", "phase"),
-    "watch",
+    *("watch", "should_stop"),
     # for doorways and tests
     *("clock", "close_at_exit", "config", "parts", "silence", "snapshot"),
 }

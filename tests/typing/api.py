@@ -110,6 +110,7 @@ def handle_errors() -> str:
 def mistakes_are_found() -> None:
     """What is wrong here must be an error of the type checker."""
     Config(windows_s=1)  # type: ignore[call-arg]
+    CostLensCallback(budget=object())  # type: ignore[arg-type]
     CostLensCallback(gpu_hour_price=[])  # type: ignore[arg-type]
     start("a", framework=3)  # type: ignore[arg-type]
 

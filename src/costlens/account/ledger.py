@@ -18,6 +18,7 @@ from costlens.account.attempts import (
     group_attempts,
     summarize_attempt,
 )
+from costlens.account.budget import merge_budget
 from costlens.account.cost import charge_rank, idle_device_ns, price_run
 from costlens.account.counts import merge_progress, steps_made
 from costlens.account.documents import encode_document
@@ -189,6 +190,7 @@ def merge(
         host=merge_hosts(everyone),
         queue=queue,
         cost=cost,
+        budget=merge_budget(newest[0], cost),
         goodput=goodput,
         mfu=merge_mfu(newest),
         checkpoints=CheckpointPart(time_s=time_s.get("checkpoint", 0.0)),

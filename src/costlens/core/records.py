@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
+from costlens.core.budget_records import BudgetPart, RunTotalsPart
 from costlens.core.checkpoint_records import CheckpointsPart
 from costlens.core.device_records import MAX_GPUS, GpuDriverPart, GpuPart
 from costlens.core.gang_records import GangPart
@@ -477,6 +478,12 @@ class RankRecord(Part):
     oom: OomPart | None = None
     last_words: LastWordsPart | None = None
     checkpoints: CheckpointsPart | None = None
+    run_totals: RunTotalsPart | None = Field(
+        None, description="Totals of the run as rank 0 sees them; absent on the others."
+    )
+    budget: BudgetPart | None = Field(
+        None, description="The budget, where one is set; only rank 0 watches it."
+    )
     gang: GangPart | None = Field(None, description="What rank 0 sees; absent on the others.")
     host: HostPart | None = None
     gpu_driver: GpuDriverPart | None = None

@@ -10,6 +10,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from costlens.core.budget_records import BudgetPart
 from costlens.core.device_records import GpuSummary
 from costlens.core.gang_records import RestartLoopPart
 from costlens.core.goodput_record import GoodputPart
@@ -226,6 +227,9 @@ class RunRecord(Part):
     cost: CostPart
     goodput: GoodputPart = GoodputPart()
     mfu: MfuPart = MfuPart()
+    budget: BudgetPart | None = Field(
+        None, description="The budget that the newest attempt has, with what is spent of it."
+    )
     checkpoints: CheckpointPart
     precision: str | None = None
     quality: dict[str, QualityPart]

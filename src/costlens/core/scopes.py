@@ -10,6 +10,7 @@ from threading import get_ident
 from types import TracebackType
 from typing import Protocol
 
+from costlens.core.boundaries import Boundaries
 from costlens.core.log import Logger, log
 from costlens.core.phases import Phase
 from costlens.core.recorder import MAX_COUNT, Recorder
@@ -74,9 +75,11 @@ class IterationScope:
         recorder: Takes the row.
         values: Takes counts and metrics that may be on a device.
         logger: The log of the run.
+        boundaries: Told of every iteration that has ended.
     """
 
     __slots__ = (
+        "_boundaries",
         "_counts",
         "_depth",
         "_has_warned",
@@ -87,8 +90,15 @@ class IterationScope:
         "_values",
     )
 
-    def __init__(self, recorder: Recorder, values: CountTaker, logger: Logger = log) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        values: CountTaker,
+        logger: Logger = log,
+        boundaries: Boundaries | None = None,
+    ) -> None:
         self._recorder = recorder
+        self._boundaries = boundaries
         self._logger = logger
         self._timeline = recorder.timeline
         self._values = values
@@ -142,6 +152,8 @@ class IterationScope:
         self._timeline.unwind(depth)
         if kind is None:
             self._recorder.cut()
+            if self._boundaries is not None:
+                self._boundaries.note_iteration()
 
     def _count(self) -> None:
         counters = self._recorder.counters

@@ -18,6 +18,7 @@ from costlens.core.window import Histogram
 from costlens.export import job_readings, readings
 from costlens.export.catalog_gpu import GPU_METRICS
 from costlens.export.catalog_host import HOST_METRICS
+from costlens.export.catalog_run import RUN_METRICS
 from costlens.export.metric import NUM_OWN_VALUES, Kind, Metric
 from costlens.export.readings import Attributes, Point, each, one
 
@@ -328,6 +329,7 @@ METRICS: tuple[Metric, ...] = (
         one(lambda s: s.record.telemetry.record_failures),
     ),
     # Devices and host, under OpenTelemetry's own names where it has one.
+    *RUN_METRICS,
     *GPU_METRICS,
     *HOST_METRICS,
 )

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from rich.table import Table
 from rich.text import Text
 
+from costlens.core.budget_records import BudgetPart
 from costlens.core.mfu_records import MfuPart
 from costlens.core.records import ExportHealth, QualityPart
 from costlens.core.run_record import EnergyCostPart, RunRecord
@@ -75,6 +76,8 @@ def describe_money(record: RunRecord) -> Iterable[Renderable]:
             else None
         )
         rows.append(("total", join(show_money(cost.total, cost.currency), rate, partial)))
+    if record.budget is not None:
+        rows.append(("budget", _describe_budget(record.budget)))
     noun = cost.token_basis or ""
     ratios = {
         f"1k {noun}": cost.per_1k_tokens,
@@ -121,6 +124,15 @@ def describe_mfu(mfu: MfuPart) -> str | None:
         return None if mfu.unknown is None else f"unknown: {mfu.unknown}"
     peak = f"of {show_rate(mfu.peak_flops_per_s / 1e12)} TFLOP/s {mfu.precision or ''}".strip()
     return join(f"{show_share(mfu.ratio)} {peak}", "an estimate" if mfu.is_estimate else None)
+
+
+def _describe_budget(budget: BudgetPart) -> Text:
+    amount = show_money(budget.amount, budget.currency)
+    if budget.spent is None or budget.share is None:
+        return Text(f"{amount}, of which nobody knows what is spent", "yellow")
+    least = "at least " if budget.is_partial else ""
+    style = "red" if budget.share >= 1 else "yellow" if budget.share >= 0.8 else ""
+    return Text(f"{least}{show_share(budget.share)} of {amount} is spent", style)
 
 
 def describe_telemetry(record: RunRecord) -> Iterable[Renderable]:

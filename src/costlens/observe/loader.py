@@ -58,6 +58,8 @@ class WatchedIterator(Generic[T]):
 
     def __next__(self) -> T:
         loop = self._loop
+        if loop is not None and loop.must_stop():
+            raise StopIteration
         batch = self._next() if loop is None else fetch(loop, self._next, self._iterator)
         transfer = self._transfer
         if transfer is None:

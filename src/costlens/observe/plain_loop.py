@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from threading import get_ident
 from typing import NamedTuple
 
+from costlens.core.boundaries import Boundaries
 from costlens.core.guard import faults
 from costlens.core.phases import Phase
 from costlens.core.recorder import Recorder
@@ -78,6 +79,7 @@ class PlainLoop:
         self.on_iterator: Callable[[object], object] = bool
         self.contained = faults.contain("plain.loop")
         self._host = host
+        self._boundaries: Boundaries | None = None
         self._state = state
         self._on_device = on_device
         self._gaps: DeviceGaps | None = None
@@ -101,6 +103,11 @@ class PlainLoop:
     def is_here(self) -> bool:
         """Return whether the run is on and this is the thread that trains."""
         return self._host.is_active and self.timeline.owner == get_ident()
+
+    def join(self, boundaries: Boundaries) -> None:
+        """Tell of the ends of steps from now on, and end the training where all ranks do."""
+        self._boundaries = boundaries
+        boundaries.count_steps = lambda: self.num_step_calls
 
     def find(self, target: object) -> Watch | None:
         """Return the watch on an object, if there is one."""
@@ -169,6 +176,27 @@ class PlainLoop:
                 self._gaps.begin_wait()
         self._num_fetches += 1
         return True
+
+    def must_stop(self) -> bool:
+        """End the iteration before, and return whether no batch is to follow: training stops.
+
+        Evaluation goes on, where the models tell that it is one.
+        """
+        boundaries = self._boundaries
+        if (
+            boundaries is None
+            or boundaries.agreement is None
+            or self._fetch_depth != _NOT_OPEN
+            or not self.is_here()
+        ):
+            return False
+        if self._steps or self._forward_depths or self._backward_depth != _NOT_OPEN:
+            self._mend()
+        if self.timeline.depth == 0:
+            self._end_iteration()
+        if not boundaries.should_stop:
+            return False
+        return not self.models or any(model.is_training() for model in self.models)
 
     def end_fetch(self, *, has_batch: bool) -> None:
         """Close the wait for a batch; only after ``begin_fetch`` returned True."""
@@ -327,6 +355,8 @@ class PlainLoop:
         elif self._is_trained and not self._is_explicit:
             counters.micro_batches += 1
             self.recorder.cut()
+            if self._boundaries is not None:
+                self._boundaries.note_iteration()
             self._is_inferring = True
             self._takers.clear()
         self._num_cut = counters.iterations

@@ -80,6 +80,8 @@ class RunEnd:
         if exit_code is None and isinstance(error, SystemExit):
             exit_code = exits.exit_code_of(error)
         state.outcome = self._outcome(error) if outcome is None else Outcome(outcome)
+        if state.outcome is not Outcome.STOPPED_EARLY:
+            state.end_reason = None  # it reached its end, or another one
         is_error = error is not None and state.outcome is not Outcome.COMPLETED
         state.error_type = type(error).__name__ if is_error else None
         state.exit_code = exit_code
@@ -125,7 +127,7 @@ class RunEnd:
         if self._state.signal is not None and self._state.signal in self._names:
             return Outcome.PREEMPTED
         if error is None or (isinstance(error, SystemExit) and not exits.exit_code_of(error)):
-            return Outcome.COMPLETED
+            return Outcome.COMPLETED if self._state.end_reason is None else Outcome.STOPPED_EARLY
         is_asked = isinstance(error, KeyboardInterrupt)
         return Outcome.INTERRUPTED if is_asked else Outcome.FAILED
 

@@ -197,6 +197,15 @@ class RunFolder:
         records, problems = self._read_json(keys)
         return {keys[key]: records[key] for key in keys if key in records}, problems
 
+    def record_numbers(self) -> list[tuple[int, int]]:
+        """Return attempt and rank of every record, in order; one listing.
+
+        Raises:
+            StorageError: If the store cannot be listed.
+        """
+        found = _numbers(_RECORD, self._store.children(self.run_id))
+        return sorted((attempt, rank) for attempt, rank in found)
+
     def record_versions(self, attempt: int) -> dict[int, str]:
         """Return what tells the record of each rank of an attempt from the one before it.
 

@@ -12,6 +12,7 @@ import pytest
 from costlens.account.ledger import merge
 from costlens.core.guard import faults
 from costlens.core.records import Outcome
+from costlens.errors import ConfigError
 from costlens.lightning import CostLensCallback
 from costlens.observe.trainer import facts
 from costlens.run import Run
@@ -425,3 +426,26 @@ def test_a_crash_loses_what_no_save_holds(pl, tmp_path, save_at, num_lost) -> No
     assert record.attempt.saved_step == (0 if save_at is None else save_at + 1)
     progress = merge([record], now=record.attempt.heartbeat_time).progress
     assert (progress.optimizer_steps, progress.lost_steps) == (6, num_lost)
+
+
+def test_a_spent_budget_ends_the_fit_at_a_step(pl, monkeypatch) -> None:
+    """The Trainer is asked to stop as early stopping would, and the record says why."""
+    monkeypatch.setenv("COSTLENS_BUDGET_ACTION", "stop")
+    monkeypatch.setenv("COSTLENS_WINDOW_S", "0.05")
+    monkeypatch.setenv("COSTLENS_NODE_HOUR_PRICE", "3600")
+    callback = CostLensCallback("budget", budget="0.01")
+    make_trainer(pl, callback, max_epochs=100_000).fit(make_module(pl), rows(10))
+    record = record_of(callback)
+    assert (record.attempt.outcome, record.attempt.end_reason) == (Outcome.STOPPED_EARLY, "budget")
+    assert record.budget.share > 1
+    assert record.progress.optimizer_steps < 1_000_000
+
+
+def test_ranks_that_cannot_agree_are_refused_before_the_fit(pl, monkeypatch) -> None:
+    """Two ranks without a process group: a stop of one would leave the other waiting."""
+    monkeypatch.setenv("COSTLENS_BUDGET_ACTION", "stop")
+    callback = CostLensCallback("budget", budget=5)
+    trainer = make_trainer(pl, callback, max_epochs=1)
+    monkeypatch.setattr(type(trainer), "world_size", 2)
+    with pytest.raises(ConfigError, match="COSTLENS_BUDGET_ACTION=warn"):
+        trainer.fit(make_module(pl), rows(10))

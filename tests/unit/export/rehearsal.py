@@ -9,6 +9,7 @@ from typing import Any
 
 from costlens.account.device_meter import COUNTERS, THROTTLE_REASONS
 from costlens.account.throughput import compute_rates
+from costlens.core.budget_records import BudgetPart, RunTotalsPart
 from costlens.core.clock import NS_PER_S, Anchor
 from costlens.core.device_records import GpuDriverPart, GpuPart
 from costlens.core.gang_records import GangPart
@@ -65,6 +66,8 @@ class Rehearsal:
         self.now_ns = MONO_NS
         self.telemetry = TelemetryPart()
         self.host: HostPart | None = None
+        self.run_totals: RunTotalsPart | None = None
+        self.budget: BudgetPart | None = None
         self.timeline = Timeline(lambda: self.now_ns, MONO_NS)
         self.recorder = Recorder(self.timeline)
         self.recorder.counters.watch_steps()
@@ -93,6 +96,8 @@ class Rehearsal:
             probed=lambda: {
                 "price": price,
                 "host": self.host,
+                "run_totals": self.run_totals,
+                "budget": self.budget,
                 "gpus": self.gpus,
                 "gpu_driver": GpuDriverPart(state="ok", driver_version="57.8"),
                 **self.probed,
@@ -146,6 +151,11 @@ class Rehearsal:
 def complete(price: PricePart | None = PRICE) -> Rehearsal:
     """Return a run about which everything is known that a catalogue entry can show."""
     run = Rehearsal(price=price)
+    run.run_totals = RunTotalsPart(
+        time_s=70.0, cost={"EUR": "0.07"}, goodput=0.6, productive_steps=18, lost_steps=2,
+        tokens=2000, num_records=2,
+    )  # fmt: skip
+    run.budget = BudgetPart(amount="0.10", currency="EUR", action="warn", spent="0.07", share=0.7)
     run.state.start_step, run.state.end_step, run.state.total_steps = 40, 60, 100
     run.state.gang_wait_ns = 1_500_000_000
     run.state.job = JobPart(

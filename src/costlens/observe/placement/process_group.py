@@ -10,16 +10,19 @@ import dataclasses
 import os
 import sys
 import uuid
+from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 from costlens.observe.placement.place import Placement, read_int
 
-__all__ = ["refine_placement", "share_launch_key"]
+__all__ = ["GroupBoard", "find_board", "refine_placement", "share_launch_key"]
 
 # A fork copies the group but neither its threads nor a connection of its own: using the copy would
 # speak into the parent's sockets. The copy is known by identity, for the child may make a new one.
 _inherited: list[object] = []
 _state = {"registered": False}
+_STORE_TIMEOUT_S = 5
 
 
 def refine_placement(placement: Placement) -> Placement:
@@ -68,6 +71,60 @@ def share_launch_key(purpose: str) -> str | None:
     # A back-end without a store (MPI), a store that cannot compare, or one that is out of reach.
     except (AttributeError, TypeError, ValueError, RuntimeError):
         return None
+    return _to_text(found)
+
+
+class GroupBoard:
+    """Texts in the store of the process group, under a prefix of their own.
+
+    Args:
+        store: The group's store, or a connection of its own to it.
+        purpose: What tells this launch from others that used the same store.
+    """
+
+    def __init__(self, store: Any, purpose: str) -> None:  # noqa: ANN401 - torch is not imported
+        self._store = store
+        self._prefix = f"costlens/agree/{purpose}/"
+
+    def read(self, key: str) -> str | None:
+        """Return the text under a key, None while there is none; never waits for one."""
+        name = self._prefix + key
+        return _to_text(self._store.get(name)) if self._store.check([name]) else None
+
+    def has_all(self, keys: Sequence[str]) -> bool:
+        """Return whether there is a text under each of the keys; one request."""
+        return bool(self._store.check([self._prefix + key for key in keys]))
+
+    def replace(self, key: str, expected: str, text: str) -> str:
+        """Put a text where the expected one stands and return what stands then; one request."""
+        return _to_text(self._store.compare_set(self._prefix + key, expected, text))
+
+
+def find_board(purpose: str) -> GroupBoard | None:
+    """Return the board that the ranks of the process group share; None without a group of several.
+
+    It has a connection of its own where torch offers that, so that a training thread that waits for
+    the store does not hold it up, nor the other way round; no rank is waited for.
+
+    Args:
+        purpose: What tells this launch from others; the same on every rank.
+    """
+    group = _find_group()
+    if group is None or int(group.get_world_size()) == 1:
+        return None
+    try:
+        store = group.distributed_c10d._get_default_store()  # noqa: SLF001 - no public way to it
+    except (AttributeError, ValueError, RuntimeError):  # a back-end without a store (MPI)
+        return None
+    try:
+        store = store.clone()
+        store.set_timeout(timedelta(seconds=_STORE_TIMEOUT_S))
+    except (AttributeError, TypeError, ValueError, RuntimeError):  # an older torch, or no network
+        pass
+    return GroupBoard(store, purpose)
+
+
+def _to_text(found: bytes | str) -> str:
     return found.decode() if isinstance(found, bytes) else str(found)
 
 

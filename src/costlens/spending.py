@@ -1,0 +1,170 @@
+"""What rank 0 knows of the run's money while it runs, and how a spent budget ends the training.
+
+``assembly.py`` drives it on the pipeline thread: at each heartbeat the records of the other ranks
+and attempts are read (``export/job_view.py``) and added up, the budget is compared, and where it is
+spent and shall stop the training, the ranks agree on the step (``protect/agreement.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from costlens.account.run_totals import total_run
+from costlens.config import Config
+from costlens.core.budget_records import RunTotalsPart
+from costlens.core.clock import NS_PER_S, Clock
+from costlens.core.records import RankRecord
+from costlens.core.snapshot import Snapshot
+from costlens.core.snapshot_builder import AttemptState
+from costlens.errors import ConfigError
+from costlens.export.job_view import JobView
+from costlens.observe.placement.process_group import find_board
+from costlens.protect.agreement import Agreement, LocalBoard
+from costlens.protect.budget import BudgetWatch
+from costlens.storage.run_folder import RunFolder
+
+__all__ = ["BUDGET_SPENT", "Spending", "check_can_agree", "make_agreement", "must_agree"]
+
+BUDGET_SPENT = "budget"
+"""Why all ranks stop, as they agree on it and as the record names it."""
+
+_MAX_PROPOSALS = 3
+_PAUSE_WINDOWS = 30
+
+
+def must_agree(config: Config) -> bool:
+    """Return whether a setting asks for something that all ranks have to do together."""
+    return config.enabled and config.budget is not None and config.budget_action == "stop"
+
+
+def check_can_agree(config: Config, world_size: int) -> None:
+    """Raise where the ranks must agree and cannot.
+
+    Raises:
+        ConfigError: If a job of several ranks has no process group yet.
+    """
+    if must_agree(config) and world_size > 1 and find_board("") is None:
+        raise ConfigError(
+            f"budget_action cannot be 'stop' (from {config.source_of('budget_action')}) in a job "
+            f"of {world_size} ranks without a process group, for one rank alone would stop; open "
+            "the run after torch.distributed.init_process_group, or set "
+            "COSTLENS_BUDGET_ACTION=warn"
+        )
+
+
+def make_agreement(
+    config: Config, state: AttemptState, clock: Clock, launch_key: str
+) -> Agreement | None:
+    """Return how the ranks agree, None where nothing asks for it; calling thread, before steps.
+
+    Args:
+        config: The settings.
+        state: The attempt.
+        clock: Monotonic nanoseconds.
+        launch_key: What all ranks of the launch share, and no other launch.
+    """
+    if not must_agree(config):
+        return None
+    rank = state.rank
+    board = LocalBoard() if rank.world_size == 1 else find_board(launch_key)
+    if board is None:
+        return None
+    return Agreement(board, rank.rank, rank.world_size, clock=clock, logger=state.log)
+
+
+class Spending:
+    """Totals and budget of a run; pipeline thread.
+
+    Args:
+        config: The settings.
+        state: The attempt of this rank.
+        clock: Monotonic nanoseconds.
+        find_folder: Returns the run's folder, or None while its identity is not settled.
+        agreement: How the ranks agree to stop, where they can.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        state: AttemptState,
+        clock: Clock,
+        find_folder: Callable[[], RunFolder | None],
+        agreement: Agreement | None,
+    ) -> None:
+        self._state = state
+        self._clock = clock
+        self._find_folder = find_folder
+        self._agreement = agreement
+        self._view = JobView(clock)
+        self._totals: RunTotalsPart | None = None
+        self._has_recalled = False
+        self._num_proposals = 0
+        self._next_proposal_ns = 0
+        self._pause_ns = _PAUSE_WINDOWS * config.window_ns
+        self._budget = (
+            None
+            if config.budget is None
+            else BudgetWatch(config.budget, config.currency, config.budget_action, state.log)
+        )
+
+    def poll(self) -> None:
+        """Let the ranks agree; every second."""
+        if self._agreement is not None:
+            self._agreement.poll()
+
+    def close(self) -> None:
+        """Agree on nothing any more."""
+        if self._agreement is not None:
+            self._agreement.close()
+
+    def complete(self, snapshot: Snapshot) -> Snapshot:
+        """Return the snapshot with totals and budget in its record; on rank 0 only.
+
+        Reads other ranks' records, at most a hundredth of the time.
+        """
+        record = snapshot.record
+        folder = self._find_folder() if record.rank.rank == 0 else None
+        if folder is None:
+            return snapshot
+        self._look(folder, record, is_last=snapshot.is_last)
+        if self._totals is None:
+            return snapshot
+        update: dict[str, object] = {"run_totals": self._totals}
+        if self._budget is not None:
+            update["budget"] = self._budget.part
+        return replace(snapshot, record=record.model_copy(update=update))
+
+    def _look(self, folder: RunFolder, record: RankRecord, *, is_last: bool) -> None:
+        if not self._view.look(folder, record, is_last=is_last) or not self._view.is_ready:
+            return
+        began_ns = self._clock()
+        records = self._view.records(record)
+        now = self._state.anchor.to_wall_ns(began_ns) / NS_PER_S
+        self._totals = total_run(records, now, is_complete=self._view.is_complete)
+        if self._budget is not None:
+            if not self._has_recalled:
+                self._has_recalled = True
+                self._budget.recall(other.budget for other in records)
+            self._budget.look(self._totals)
+            self._stop_if_spent(self._budget)
+        self._view.note_cost(self._clock() - began_ns)
+
+    def _stop_if_spent(self, budget: BudgetWatch) -> None:
+        agreement, now_ns = self._agreement, self._clock()
+        if agreement is None or not budget.is_spent or self._state.end_reason is not None:
+            return
+        if agreement.is_under_way or now_ns < self._next_proposal_ns:
+            return
+        # A rank that is not watched never answers, and every round that is called off has let the
+        # others wait.
+        if self._num_proposals < _MAX_PROPOSALS:
+            agreement.propose(BUDGET_SPENT)
+        elif self._num_proposals == _MAX_PROPOSALS:
+            self._state.log.error(
+                "costlens.budget.unenforced",
+                message="the budget is spent and the ranks could not agree to stop: is every one "
+                "of them watched?",
+            )
+        self._num_proposals += 1
+        self._next_proposal_ns = now_ns + self._pause_ns
