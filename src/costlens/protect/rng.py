@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import sys
+from array import array
 from typing import Any, TypeAlias
 
 import torch
@@ -32,7 +33,7 @@ _ARRAY = "array"
 
 
 def capture_host_rng() -> dict[str, Any]:
-    """Return the state of Python's, numpy's and torch's streams on the host; about 60 µs.
+    """Return the state of Python's, numpy's and torch's streams on the host; about 0.2 ms.
 
     Numpy's is absent where nothing has imported numpy: it cannot have been drawn from.
     """
@@ -84,7 +85,7 @@ def restore_rng(state: dict[str, Any]) -> list[str]:
 def is_generator(value: object) -> bool:
     """Return whether a value is a generator whose state can be kept."""
     if isinstance(value, (torch.Generator, random.Random)):
-        return True
+        return not isinstance(value, random.SystemRandom)
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(
         value, (numpy.random.Generator, numpy.random.RandomState)
@@ -143,11 +144,13 @@ def _restore_cuda(states: list[torch.Tensor] | None) -> list[str]:
 
 def _read_python(state: tuple[Any, ...]) -> dict[str, Any]:
     version, numbers, gauss = state
-    return {"version": version, "numbers": torch.tensor(numbers), "gauss": gauss}
+    bits = torch.frombuffer(array("I", numbers), dtype=torch.int32)
+    return {"version": version, "numbers": bits, "gauss": gauss}
 
 
 def _write_python(state: dict[str, Any]) -> tuple[Any, ...]:
-    return (state["version"], tuple(state["numbers"].tolist()), state["gauss"])
+    numbers = tuple(number & 0xFFFFFFFF for number in state["numbers"].tolist())
+    return (state["version"], numbers, state["gauss"])
 
 
 def _flatten(value: Any) -> Any:  # noqa: ANN401 - what numpy keeps a state in

@@ -1,0 +1,131 @@
+"""One pass over a sampler, so that its place can be told, and found again in another process.
+
+A data loader asks its sampler for indices ahead of the batches that it gives out. A :class:`Walk`
+stands between the two: it remembers, for each batch asked for, how far the pass will be once that
+batch has been used, and can skip to such a place without loading a sample.
+"""
+
+from __future__ import annotations
+
+import zlib
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["MAX_AHEAD", "Mark", "SamplerTap", "Walk"]
+
+MAX_AHEAD = 8
+"""Most batches that a framework may fetch before it trains on them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A place in a pass.
+
+    Args:
+        num_batches: Batches before it.
+        num_samples: Samples before it.
+        digest: CRC-32 of the indices before it; None if they are not numbers.
+    """
+
+    num_batches: int = 0
+    num_samples: int = 0
+    digest: int | None = 0
+
+    def after(self, batch: Any) -> Mark:  # noqa: ANN401 - an index or a list of them
+        """Return the place after a batch of indices; about 2 µs and 15 ns an index."""
+        indices = batch if isinstance(batch, (list, tuple)) else (batch,)
+        digest = self.digest
+        if digest is not None:
+            try:
+                digest = zlib.crc32(array("q", indices), digest)
+            except (TypeError, OverflowError):
+                digest = None
+        return Mark(self.num_batches + 1, self.num_samples + len(indices), digest)
+
+
+class Walk:
+    """An iterator over a sampler that knows its place; begins at the first index asked for.
+
+    Args:
+        sampler: Gives indices, or lists of them, one for each batch.
+        begin: Called with the walk before the first index is drawn; calls :meth:`open`.
+    """
+
+    def __init__(self, sampler: Iterable[Any], begin: Callable[[Walk], None]) -> None:
+        self._sampler = sampler
+        self._begin = begin
+        self._iterator: Iterator[Any] | None = None
+        self._asked: deque[Mark] = deque()  # as long as the loader looks ahead
+        self._used: deque[Mark] = deque([Mark()], maxlen=MAX_AHEAD + 1)
+        self.is_finished = False
+        self.start: dict[str, Any] = {}
+
+    def __iter__(self) -> Walk:
+        return self
+
+    def __next__(self) -> Any:  # noqa: ANN401 - an index or a list of them
+        self.begin()
+        batch = next(self._iterator)  # type: ignore[arg-type]
+        last = self._asked[-1] if self._asked else self._used[-1]
+        self._asked.append(last.after(batch))
+        return batch
+
+    def begin(self) -> None:
+        """Begin, unless it has begun."""
+        if self._iterator is None:
+            self._begin(self)
+
+    def open(self, start: dict[str, Any], num_skipped: int = 0) -> Mark:
+        """Ask the sampler for its iterator, and return the place after the batches to skip.
+
+        Args:
+            start: What the sampler draws from, as it is now.
+            num_skipped: Batches to skip; fewer are where the pass is shorter.
+        """
+        self.start = start
+        self._iterator = iter(self._sampler)
+        mark = Mark()
+        for batch in self._iterator if num_skipped else ():
+            mark = mark.after(batch)
+            if mark.num_batches == num_skipped:
+                break
+        self._used.append(mark)
+        return mark
+
+    def note_batch(self) -> None:
+        """Note that the next of the batches asked for has been given out."""
+        if self._asked:
+            self._used.append(self._asked.popleft())
+
+    def mark(self, num_ahead: int = 0) -> Mark:
+        """Return the place after the batches used.
+
+        Args:
+            num_ahead: Batches given out and not used yet, 0 to 8.
+        """
+        return self._used[max(-len(self._used), -1 - num_ahead)]
+
+
+class SamplerTap:
+    """Stands in for a sampler while a loader makes an iterator; each pass over it is a walk.
+
+    Args:
+        sampler: The sampler; every attribute is its own.
+        begin: Given to each walk.
+    """
+
+    def __init__(self, sampler: Any, begin: Callable[[Walk], None]) -> None:  # noqa: ANN401
+        self._sampler = sampler
+        self._begin = begin
+
+    def __iter__(self) -> Walk:
+        return Walk(self._sampler, self._begin)
+
+    def __len__(self) -> int:
+        return len(self._sampler)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the sampler has
+        return getattr(self._sampler, name)
