@@ -344,7 +344,7 @@ class Session:
         state = self.parts.state
         if self.identity is None:
             faults.call("session.identity", self._settle_late)
-        faults.call("observe.allocation", self._allocation.look)
+        faults.call("observe.allocation", self._allocation.look, is_last=is_last)
         faults.call("session.gang", self._gang.look, is_last=is_last)
         if is_last:
             self.parts.values.settle(self._clock() + NS_PER_S)

@@ -2,14 +2,15 @@
 
 An allocation may hold several launches one after the other; only the first of them carries its wait
 and its start, so that no second is paid for twice. Rank 0 asks the scheduler and claims the
-allocation in the store of the runs; the other ranks read the claim. Pipeline thread, with one small
-request a window until it is settled.
+allocation in the store of the runs; the other ranks read the claim. Pipeline thread, with a small
+request at a close of a window, ever more seldom, until it is settled.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -26,6 +27,7 @@ __all__ = ["AllocationWatch"]
 _FOLDER = ".allocations"
 _MAX_ASKS = 3
 _MAX_LOOKS = 12
+_FIRST_PAUSE_S = 0.5  # and twice as long after every look: the last one comes after 17 minutes
 _SKEW_S = 2.0
 _TIMES = ("submit_time", "eligible_time", "start_time")
 
@@ -40,6 +42,7 @@ class AllocationWatch:
             scheduler tells.
         ask: Asks the scheduler; pipeline thread.
         wall_s: Unix time, for the comparison with the scheduler's clock.
+        mono_s: Monotonic seconds, for the pauses.
     """
 
     def __init__(
@@ -50,11 +53,14 @@ class AllocationWatch:
         *,
         ask: Callable[[], JobTimes | str] = ask_times,
         wall_s: Callable[[], float] = time.time,
+        mono_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._state = state
         self._store = store
         self._ask = ask
         self._wall_s = wall_s
+        self._mono_s = mono_s
+        self._next_s = -math.inf
         self._num_asks = 0
         self._num_looks = 0
         self._run_time: tuple[float, float] | None = None
@@ -64,11 +70,18 @@ class AllocationWatch:
         # A later run of the process has no start of its own, and needs no wait.
         self.is_settled = state.job is None or state.process_start_ns is None
 
-    def look(self) -> None:
-        """Settle what can be settled by now; a store that refuses is asked again, a while."""
-        job = self._state.job
+    def look(self, *, is_last: bool = False) -> None:
+        """Settle what can be settled by now; a store that refuses is asked again, a while.
+
+        Args:
+            is_last: Whether the attempt ends, so that it is now or never.
+        """
+        job, now_s = self._state.job, self._mono_s()
         if self.is_settled or job is None or not self._state.launch_key:
             return
+        if now_s < self._next_s and not is_last:
+            return
+        self._next_s = now_s + _FIRST_PAUSE_S * 2**self._num_looks
         self._num_looks += 1
         # The record's exporter meets the same refusal, says so and counts it.
         with suppress(StorageError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -52,6 +53,11 @@ def never() -> JobTimes | str:
     raise AssertionError("the scheduler was asked")
 
 
+def hours() -> Callable[[], float]:
+    """Return a clock on which an hour passes between two readings."""
+    return itertools.count(0.0, 3600.0).__next__
+
+
 def settle(
     store: Store,
     state: AttemptState,
@@ -87,7 +93,7 @@ def test_other_ranks_read_what_rank_0_was_told(store: Store) -> None:
 def test_a_rank_that_comes_before_rank_0_looks_again(store: Store) -> None:
     """No rank waits for another: the next window finds it."""
     state = make_state(1)
-    watch = AllocationWatch(state, store, ask=never)
+    watch = AllocationWatch(state, store, ask=never, mono_s=hours())
     watch.look()
     assert not watch.is_settled
     assert state.lead_ns is None
@@ -95,6 +101,33 @@ def test_a_rank_that_comes_before_rank_0_looks_again(store: Store) -> None:
     watch.look()
     assert watch.is_settled
     assert state.lead_ns == 40 * NS_PER_S
+
+
+def test_looks_become_seldom_and_the_last_window_looks_in_any_case(store: Store) -> None:
+    """A dozen requests in a quarter of an hour, whatever the length of a window, then none."""
+    now_s, seen = [0.0], []
+    state = make_state(1)
+    watch = AllocationWatch(state, store, ask=never, mono_s=lambda: now_s[0])
+    read = store.read
+
+    def count(key: str) -> bytes | None:
+        seen.append(now_s[0])
+        return read(key)
+
+    store.read = count  # type: ignore[method-assign]
+    for _ in range(20_000):  # windows of a tenth of a second
+        watch.look()
+        now_s[0] += 0.1
+    assert len(seen) == 12
+    assert seen[:4] == pytest.approx([0, 0.5, 1.5, 3.5], abs=0.2)
+    late = make_state(1)
+    watch = AllocationWatch(late, store, ask=never, mono_s=lambda: 0.0)
+    watch.look()
+    settle(store, make_state())
+    watch.look()
+    assert late.lead_ns is None
+    watch.look(is_last=True)
+    assert late.lead_ns == 40 * NS_PER_S
 
 
 def test_a_second_launch_in_the_allocation_pays_from_its_own_start(store: Store) -> None:
@@ -124,7 +157,7 @@ def test_a_scheduler_that_does_not_answer_is_asked_three_times(store: Store) -> 
         return "scontrol did not answer within 2 s"
 
     state = make_state()
-    watch = AllocationWatch(state, store, ask=fail)
+    watch = AllocationWatch(state, store, ask=fail, mono_s=hours())
     for _ in range(10):
         watch.look()
     assert (len(asked), watch.is_settled) == (3, True)
@@ -186,7 +219,7 @@ def test_outside_a_job_nothing_is_asked_and_nothing_written(store: Store) -> Non
     """C143: no scheduler, no wait; times alone make a job of an unknown scheduler."""
     state = make_state()
     state.job = None
-    watch = AllocationWatch(state, store, ask=never)
+    watch = AllocationWatch(state, store, ask=never, mono_s=hours())
     watch.look()
     assert (watch.is_settled, state.job, store.children()) == (True, None, [])
     state = make_state()
@@ -198,7 +231,7 @@ def test_outside_a_job_nothing_is_asked_and_nothing_written(store: Store) -> Non
 def test_a_later_run_of_the_process_has_no_start_of_its_own(store: Store) -> None:
     """It begins where watching begins, and leaves the allocation alone."""
     state = make_state(has_start=False)
-    watch = AllocationWatch(state, store, ask=never)
+    watch = AllocationWatch(state, store, ask=never, mono_s=hours())
     watch.look()
     assert watch.is_settled
     assert store.children() == []
@@ -209,7 +242,7 @@ def test_a_store_that_refuses_is_asked_again_a_while(
 ) -> None:
     """Nothing is raised, nothing is guessed, and it ends."""
     state = make_state(1)
-    watch = AllocationWatch(state, store, ask=never)
+    watch = AllocationWatch(state, store, ask=never, mono_s=hours())
 
     def refuse(key: str) -> bytes:
         raise StorageError(key)
