@@ -187,7 +187,7 @@ def _limits(option: dict[str, Any]) -> list[str]:
 
 def _default(schema: dict[str, Any]) -> str:
     default = schema.get("default")
-    if default is None or default == "":
+    if default in (None, "", []):
         return "unset"
     if isinstance(default, bool):
         return f"`{int(default)}`"

@@ -105,7 +105,7 @@ class Session:
         self.context = self._make_context()
         parts.state.log = self.context.log
         self._record = RecordExporter(self._find_folder, clock, self.context.log)
-        self._probes = ProbeSet(make_probes(config, parts.state, parts.host))
+        self._probes = ProbeSet(make_probes(config, parts.state, parts.host, self._settled_folder))
         self._builder = SnapshotBuilder(
             parts.state,
             parts.timeline,
@@ -280,6 +280,9 @@ class Session:
     def _find_folder(self) -> RunFolder | None:
         if self.identity is None and self._refusal is not None:
             raise self._refusal
+        return None if self.identity is None else self.identity.folder
+
+    def _settled_folder(self) -> RunFolder | None:
         return None if self.identity is None else self.identity.folder
 
     def _begin(self) -> None:

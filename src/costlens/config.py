@@ -160,6 +160,12 @@ class Config(BaseSettings):
     dataset_version: Label = Field(
         None, description="Version of the training data that the run's money is allocated to."
     )
+    dataset_files: Annotated[tuple[str, ...], NoDecode] = Field(
+        (),
+        description="Comma-separated files, folders or patterns (paths or fsspec URLs) whose "
+        "names and bytes make the dataset version where none is given; rank 0 reads them once, "
+        "beside the training: at most 10,000 files and 64 GiB.",
+    )
     price_discount: Ratio | None = Field(
         None, description="Share that comes off every price of a GPU or node, such as 0.15."
     )
@@ -313,7 +319,7 @@ class Config(BaseSettings):
     def _parse_duration(cls, value: object) -> object:
         return parse_duration_s(value) if isinstance(value, str) else value
 
-    @field_validator("quality", mode="before")
+    @field_validator("quality", "dataset_files", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         if isinstance(value, str):

@@ -8,21 +8,20 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from decimal import Context, Decimal
+from decimal import Decimal
 
 from pydantic import Field
 
-from costlens.account.cost import format_money
-from costlens.core.records import Outcome, Part
+from costlens.account.money import EXACT, format_money, format_ratio
+from costlens.core.records import LABELS, Outcome, Part
 from costlens.core.run_record import CostPart, RunRecord
 
 __all__ = ["GROUPINGS", "FleetGroup", "FleetSpend", "group_runs", "sum_runs"]
 
-GROUPINGS = ("project", "team", "experiment", "model", "outcome")
+GROUPINGS = (*LABELS, "outcome")
 """What runs can be grouped by: their labels, and how they ended."""
 
 _SUCCESSES = frozenset({Outcome.COMPLETED, Outcome.STOPPED_EARLY})
-_EXACT = Context(prec=60)
 
 
 class FleetSpend(Part):
@@ -30,6 +29,7 @@ class FleetSpend(Part):
 
     total: str
     by_outcome: dict[str, str] = Field(description="The same by how each run ended.")
+    per_run: str = Field(description="The total over the runs that have a cost in this currency.")
     waste: str | None = Field(
         None, description="What did not go into steps that survived, of the runs that know it."
     )
@@ -121,7 +121,7 @@ def _waste(run: RunRecord) -> Decimal | None:
     productive, total = run.goodput.productive, run.cost.total
     if productive is None or productive.money is None or total is None:
         return None
-    return _EXACT.subtract(Decimal(total), Decimal(productive.money))
+    return EXACT.subtract(Decimal(total), Decimal(productive.money))
 
 
 def _spend(runs: Iterable[RunRecord]) -> dict[str, FleetSpend]:
@@ -130,17 +130,20 @@ def _spend(runs: Iterable[RunRecord]) -> dict[str, FleetSpend]:
     by_outcome: defaultdict[str, defaultdict[str, Decimal]] = defaultdict(
         lambda: defaultdict(Decimal)
     )
+    num_runs: Counter[str] = Counter()
     for run in runs:
+        num_runs.update(_totals(run.cost).keys())
         waste, outcome = _waste(run), run.attempts[-1].outcome.value
         for currency, money in _totals(run.cost).items():
-            totals[currency] = _EXACT.add(totals[currency], Decimal(money))
+            totals[currency] = EXACT.add(totals[currency], Decimal(money))
             spent = by_outcome[currency]
-            spent[outcome] = _EXACT.add(spent[outcome], Decimal(money))
+            spent[outcome] = EXACT.add(spent[outcome], Decimal(money))
             if waste is not None:
-                wastes[currency] = _EXACT.add(wastes[currency], waste)
+                wastes[currency] = EXACT.add(wastes[currency], waste)
     return {
         currency: FleetSpend(
             total=format_money(total),
+            per_run=format_ratio(EXACT.divide(total, Decimal(num_runs[currency]))),
             by_outcome={
                 outcome.value: format_money(by_outcome[currency][outcome.value])
                 for outcome in Outcome

@@ -21,6 +21,7 @@ from costlens.account.attempts import (
 from costlens.account.budget import merge_budget
 from costlens.account.cost import charge_rank, idle_device_ns, price_run
 from costlens.account.counts import merge_progress, steps_made
+from costlens.account.datasets import flag_datasets
 from costlens.account.documents import encode_document
 from costlens.account.goodput import count_lost_steps, divide_time
 from costlens.account.gpus import merge_gpus
@@ -175,7 +176,7 @@ def merge(
     cost = price_run(everyone, lost_steps, utilizations, is_complete=is_complete)
     queue, flags = merge_queue(groups)
     notes += _flag_missing(attempts) + _flag_sums(everyone) + flag_clocks(attempts, everyone, now)
-    notes += flags
+    notes += flags + flag_datasets(everyone)
     return RunRecord(
         run=newest[0].run,
         attempts=attempts,

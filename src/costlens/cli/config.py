@@ -65,5 +65,5 @@ def _shown(settings: Config, name: str) -> str | float | bool | None:
     if name == "price_book":
         return redact(value)
     if isinstance(value, tuple):
-        return ",".join(value)
+        return redact(",".join(value))
     return value if isinstance(value, bool | int | float) else str(value)

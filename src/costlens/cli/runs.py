@@ -54,7 +54,8 @@ def runs(
         str | None,
         typer.Option(
             metavar="LABEL",
-            help="Add runs up by project, team, experiment, model or outcome; each counts whole.",
+            help="Add runs up by a label, such as project, team, experiment, experiment_version, "
+            "model, dataset_version, or by outcome; each run counts whole.",
         ),
     ] = None,
     as_json: JsonFlag = False,

@@ -111,6 +111,10 @@ class RunPart(Part):
         None, description="Given, or a fingerprint of the files that were named as the data."
     )
 
+    dataset_unknown: Label | None = Field(
+        None, description="Why there is no dataset version, where files were named."
+    )
+
     def labels(self) -> dict[str, str]:
         """Return what a run's money is allocated by, without what nobody has named."""
         values = {name: getattr(self, name) for name in LABELS}

@@ -61,10 +61,8 @@ class AttemptState:
     Times are monotonic nanoseconds; ``log`` is the log of the run. ``lead_ns`` is what is paid for
     before the timeline begins, from the start of the allocation; None where that is not known.
     ``turn`` counts the runs of this name that the process has opened before.
-    ``rank_facts`` holds fields of ``rank`` that probes find out: only the pipeline thread writes
-    it, and only the training thread ``rank``.
-    ``gpu_ordinals`` are torch's numbers of the GPUs that the rank drives, ``last_xid`` is the last
-    error of one.
+    ``rank_facts`` and ``run_facts`` hold fields of ``rank`` and ``run`` that probes find out: the
+    pipeline thread alone writes them.
     """
 
     run: RunPart
@@ -97,6 +95,7 @@ class AttemptState:
     stage: str | None = None
     num_parameters: int | None = None
     rank_facts: dict[str, Any] = field(default_factory=dict)
+    run_facts: dict[str, Any] = field(default_factory=dict)
     stall: StallPart | None = None
     oom: OomPart | None = None
     detail: DetailPart = field(default_factory=lambda: DetailPart(name=Detail.NORMAL))
@@ -105,6 +104,10 @@ class AttemptState:
     gpu_ordinals: tuple[int, ...] | None = None
     last_xid: int | None = None
     log: Logger = log
+
+    def describe_run(self) -> RunPart:
+        """Return the run with what the probes have found out about it."""
+        return self.run.model_copy(update=self.run_facts) if self.run_facts else self.run
 
     def describe_rank(self) -> RankPart:
         """Return the rank with what the probes have found out about it."""
@@ -230,7 +233,7 @@ class SnapshotBuilder:
         state, totals = self.state, self.totals
         open_s = None if open_at is None else max(0, end_ns - open_at.since_ns) / NS_PER_S
         return RankRecord(
-            run=state.run,
+            run=state.describe_run(),
             attempt=self._attempt(end_ns),
             rank=state.describe_rank(),
             progress=ProgressPart(**counts, total_steps=self._total_steps()),

@@ -124,3 +124,21 @@ def test_groups_add_up_to_all_runs(drawn: list) -> None:
             members = [g.spend[currency] for g in groups if currency in g.spend]
             assert sum(Decimal(s.total) for s in members) == Decimal(spend.total)
             assert sum(Decimal(m) for m in spend.by_outcome.values()) == Decimal(spend.total)
+
+
+def test_a_run_and_a_version_of_an_experiment_have_a_cost() -> None:
+    """Versions are groups of their own; the cost per run is over the runs that have a price."""
+    runs = [
+        make_run(paid_s=100.0, experiment="lr", experiment_version="1"),
+        make_run(paid_s=300.0, experiment="lr", experiment_version="2"),
+        make_run(paid_s=100.0, experiment="lr", experiment_version="2"),
+        make_run(price=None, experiment="lr", experiment_version="2"),
+    ]
+    second, first = group_runs(runs, "experiment_version")
+    assert (first.group, first.spend["USD"].total, first.spend["USD"].per_run) == (
+        "1",
+        "1.00",
+        "1.00",
+    )
+    assert (second.spend["USD"].total, second.spend["USD"].per_run) == ("4.00", "2.00")
+    assert second.num_unpriced == 1

@@ -113,4 +113,4 @@ def test_an_unknown_grouping_is_refused(cli: Cli, run_dir: Path) -> None:
     """The message lists what runs can be grouped by."""
     code, _, err = cli("runs", "--group-by", "colour")
     assert code == 2
-    assert "project, team, experiment, model, outcome" in err
+    assert "project, team, experiment, experiment_version, model" in err
