@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -199,3 +202,62 @@ def test_this_machine_reads_without_an_error() -> None:
     cpu, memory = found.read_cpu(), found.read_memory()
     assert cpu is None or cpu.limit is None or 0 < cpu.limit <= 64 * (os.cpu_count() or 1)
     assert memory is None or memory.used_bytes is None or memory.used_bytes >= 0
+
+
+BURN = """
+import sys, time
+from pathlib import Path
+from costlens.observe.cgroup import find_cgroups
+for group in sys.argv[1:]:
+    (Path(group) / "cgroup.procs").write_text("0")
+groups = find_cgroups()
+before, began_s = groups.read_cpu(), time.process_time()
+end_s = time.monotonic() + 20  # a busy machine may give less than the limit
+while time.monotonic() < end_s and groups.read_cpu().num_throttled < 3:
+    pass
+after, used_s = groups.read_cpu(), time.process_time() - began_s
+print(after.limit, after.usage_s - before.usage_s, used_s, after.num_throttled)
+"""
+
+
+@pytest.fixture
+def limited_groups() -> Iterator[list[Path]]:
+    """Return groups of a real kernel that may use a fifth of a CPU, below one with the limit."""
+    root, made = Path("/sys/fs/cgroup"), []
+    try:
+        for controller in ("cpu", "cpuacct") if (root / "cpuacct").is_dir() else ("",):
+            outer = root / controller / f"costlens-test-{os.getpid()}"
+            for group in (outer, outer / "inner"):
+                group.mkdir()
+                made.append(group)
+            if controller == "cpu":
+                (outer / "cpu.cfs_quota_us").write_text("20000")
+            elif not controller:
+                (outer / "cpu.max").write_text("20000 100000")
+    except OSError as error:
+        _remove(made)
+        pytest.skip(f"no control group can be made here: {error.strerror}")
+    yield made
+    _remove(made)
+
+
+def _remove(groups: list[Path]) -> None:
+    for group in reversed(groups):
+        group.rmdir()
+
+
+def test_a_real_limit_and_its_throttling_are_measured(limited_groups: list[Path]) -> None:
+    """The kernel stops a process that wants more; what we read is what the process itself used."""
+    inner = [str(group) for group in limited_groups if group.name == "inner"]
+    done = subprocess.run(
+        [sys.executable, "-c", BURN, *inner],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    limit, group_s, used_s, num_throttled = map(float, done.stdout.split())
+    assert limit == pytest.approx(0.2)
+    assert group_s == pytest.approx(used_s, rel=0.1, abs=0.03)
+    assert num_throttled >= 1
