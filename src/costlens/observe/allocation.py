@@ -67,8 +67,10 @@ class AllocationWatch:
         if given:
             job = state.job or JobPart(scheduler="other")
             state.job = job.model_copy(update={**given, "times_from": "settings"})
-        # A later run of the process has no start of its own, and needs no wait.
         self.is_settled = state.job is None or state.process_start_ns is None
+        if state.job is not None and self.is_settled:
+            # A later run of the process, or of a notebook: neither a start nor a wait is its own.
+            state.job = state.job.model_copy(update={"is_allocation_owner": False})
 
     def look(self, *, is_last: bool = False) -> None:
         """Settle what can be settled by now; a store that refuses is asked again, a while.

@@ -234,6 +234,8 @@ def test_a_later_run_of_the_process_has_no_start_of_its_own(store: Store) -> Non
     watch = AllocationWatch(state, store, ask=never, mono_s=hours())
     watch.look()
     assert watch.is_settled
+    assert state.job is not None
+    assert state.job.is_allocation_owner is False
     assert store.children() == []
 
 

@@ -137,8 +137,8 @@ def test_a_script_that_sets_rank_from_srun_gets_node_and_launch_from_the_step() 
     assert again.launch_key != placement.launch_key
 
 
-def test_gpus_start_and_reservation_are_told_where_slurm_tells_them() -> None:
-    """Newer releases tell the start of the allocation; a reservation is capacity paid ahead."""
+def test_gpus_and_start_are_told_where_slurm_tells_them() -> None:
+    """Newer releases tell the start; a reservation of Slurm's says nothing of how it was bought."""
     environ = read_environment("slurm_step.env") | {
         "SLURM_GPUS_ON_NODE": "8",
         "SLURM_JOB_START_TIME": "1796030808",
@@ -146,7 +146,7 @@ def test_gpus_start_and_reservation_are_told_where_slurm_tells_them() -> None:
     }
     part = found(environ)
     assert (part.num_gpus, part.start_time, part.times_from) == (8, 1796030808.0, "environment")
-    assert part.capacity_type == "reserved"
+    assert part.capacity_type is None
 
 
 # Kubernetes.
@@ -211,6 +211,22 @@ def test_pods_of_one_job_are_one_run_and_a_job_that_comes_again_is_another(
     )
     assert identify(part, 8) == identify(restarted, 8) == "train-0b9c7c2e"
     assert identify(part.model_copy(update={"job_uid": "77777777"}), 8) == "train-77777777"
+
+
+def test_a_jobset_that_starts_again_is_a_new_launch_for_ranks_with_a_fixed_port(
+    tmp_path: Path,
+) -> None:
+    """C026: addresses and ports are the same again; torchelastic's own keys are left alone."""
+    ranks = {"RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "train-0", "MASTER_PORT": "29500"}
+    _, environ = in_pod(tmp_path, "", **ranks)
+    keys = [
+        detect_placement({**environ, "JOBSET_NAME": "t", "JOBSET_RESTART_ATTEMPT": n}).launch_key
+        for n in "0112"
+    ]
+    assert keys[1] == keys[2]
+    assert len({*keys}) == 3
+    elastic = {**environ, "TORCHELASTIC_RUN_ID": "x", "JOBSET_RESTART_ATTEMPT": "1"}
+    assert "start" not in (detect_placement(elastic).launch_key or "")
 
 
 def test_where_each_pod_of_an_indexed_job_trains_alone_each_is_a_run(tmp_path: Path) -> None:

@@ -126,3 +126,10 @@ def test_a_place_without_runs_says_so(tmp_path: Path, text: str) -> None:
     """An empty or absent folder names itself and the variable that chooses another."""
     with pytest.raises(RunNotFoundError, match=r"there are no runs in .*COSTLENS_DIR"):
         find_run(Store(tmp_path / "absent"), text)
+
+
+def test_the_claims_of_allocations_are_no_run(store: Store) -> None:
+    """They stand beside the run folders, out of the way."""
+    before = list_runs(store)
+    store.create(".allocations/0123456789abcdef.json", b"{}")
+    assert list_runs(store) == before

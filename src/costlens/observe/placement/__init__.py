@@ -10,6 +10,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Mapping
 
+from costlens.core.job_records import JobPart
 from costlens.observe.placement import lightning, ray, single, slurm, torchrun
 from costlens.observe.placement.job import detect_job, identify
 from costlens.observe.placement.place import Placement
@@ -40,7 +41,24 @@ def detect_placement(environ: Mapping[str, str] | None = None) -> Placement:
     if environ is None:
         placement = refine_placement(placement)
     job = detect_job(seen)
-    return dataclasses.replace(placement, job=job, job_id=identify(job, placement.world_size))
+    return dataclasses.replace(
+        placement,
+        job=job,
+        job_id=identify(job, placement.world_size),
+        launch_key=_tell_start(placement, job, seen),
+    )
+
+
+def _tell_start(placement: Placement, job: JobPart | None, seen: Mapping[str, str]) -> str | None:
+    """Return the launch key with the start of the job, where the launcher repeats its key.
+
+    A job that is made again has the same addresses, and fixed ports. Not under torchelastic, whose
+    keys are new, and whose agents may belong to several jobs.
+    """
+    is_plain = placement.launcher == "torchrun" and "TORCHELASTIC_RUN_ID" not in seen
+    if not is_plain or job is None or not job.restart_count or job.scheduler == "slurm":
+        return placement.launch_key
+    return f"{placement.launch_key}/start {job.restart_count}"
 
 
 def _from_environ(seen: Mapping[str, str]) -> Placement:

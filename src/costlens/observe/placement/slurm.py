@@ -61,7 +61,6 @@ def detect_job(environ: Mapping[str, str]) -> JobPart | None:
         start_time=start_time,
         times_from=None if start_time is None else "environment",
         node=cut(environ.get("SLURMD_NODENAME")),
-        capacity_type="reserved" if environ.get("SLURM_JOB_RESERVATION") else None,
         num_gpus=_read_gpus(environ),
     )
 
