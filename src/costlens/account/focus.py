@@ -15,7 +15,7 @@ from decimal import Context, Decimal
 from typing import Literal
 
 from costlens.account.attempts import paid_since
-from costlens.account.cost import Charge
+from costlens.account.cost import Charge, idle_device_ns
 from costlens.core.clock import NS_PER_S
 from costlens.core.records import RankRecord
 
@@ -74,6 +74,7 @@ COLUMNS: Mapping[str, Kind] = {
 _EXACT = Context(prec=60)
 _HOUR = timedelta(hours=1)
 _NS_PER_HOUR = 3_600 * NS_PER_S
+_COST_GRAIN = Decimal("1e-9")
 _QUANTITY_GRAIN = Decimal("1e-15")
 _UNITS = {"gpu": "GPU-Hours", "node": "Node-Hours"}
 
@@ -84,11 +85,11 @@ class Account:
 
     Args:
         account: The billing account.
-        provider: Whose resources they are.
+        provider: Whose resources they are; None takes what a record tells.
     """
 
     account: str = "costlens"
-    provider: str = "unknown"
+    provider: str | None = None
 
 
 def make_rows(
@@ -139,15 +140,19 @@ def _costs(charge: Charge, paid_ns: int, cost: Decimal) -> dict[str, Cell]:
     price = charge.record.price
     assert price is not None  # noqa: S101 - there is no charge without one
     hours = _EXACT.divide(Decimal(paid_ns), Decimal(_NS_PER_HOUR))
-    quantity = _EXACT.multiply(hours, Decimal(price.share)).quantize(_QUANTITY_GRAIN, None, _EXACT)
-    unit, amount = _UNITS[price.unit], Decimal(price.amount)
+    num_units = _EXACT.add(Decimal(price.share), Decimal(_num_idle(charge.record)))
+    quantity = _EXACT.multiply(hours, num_units).quantize(_QUANTITY_GRAIN, None, _EXACT)
+    unit, listed = _UNITS[price.unit], Decimal(price.amount)
+    kept = _EXACT.subtract(Decimal(1), Decimal(price.discount or 0))
+    list_cost = _EXACT.multiply(listed, quantity).quantize(_COST_GRAIN, context=_EXACT)
     return {
         "BilledCost": cost,
         "EffectiveCost": cost,
-        "ListCost": cost,
         "ContractedCost": cost,
-        "ListUnitPrice": amount,
-        "ContractedUnitPrice": amount,
+        # Without a discount it is the same amount, to the last digit.
+        "ListCost": cost if kept == 1 else list_cost,
+        "ListUnitPrice": listed,
+        "ContractedUnitPrice": _EXACT.multiply(listed, kept),
         "PricingQuantity": quantity,
         "PricingUnit": unit,
         "ConsumedQuantity": quantity,
@@ -155,9 +160,16 @@ def _costs(charge: Charge, paid_ns: int, cost: Decimal) -> dict[str, Cell]:
     }
 
 
+def _num_idle(record: RankRecord) -> int:
+    """Return the devices that no rank drives and this one books."""
+    return idle_device_ns(record) // record.total_ns if record.total_ns else 0
+
+
 def _fixed_cells(charge: Charge, account: Account) -> dict[str, Cell]:
     record = charge.record
-    run, attempt, rank = record.run, record.attempt, record.rank
+    run, attempt, rank, job = record.run, record.attempt, record.rank, record.job
+    provider = account.provider or (job and job.provider) or "unknown"
+    region = None if job is None else job.region
     return {
         "BillingAccountId": account.account,
         "BillingAccountName": account.account,
@@ -166,10 +178,12 @@ def _fixed_cells(charge: Charge, account: Account) -> dict[str, Cell]:
         "ChargeDescription": f"Training run {run.name}: rank {rank.rank} in attempt "
         f"{attempt.number}",
         "ChargeFrequency": "Usage-Based",
-        "InvoiceIssuerName": account.provider,
+        "InvoiceIssuerName": provider,
         "PricingCategory": "Standard",
-        "ProviderName": account.provider,
-        "PublisherName": account.provider,
+        "ProviderName": provider,
+        "PublisherName": provider,
+        "RegionId": region,
+        "RegionName": region,
         "ResourceId": f"{run.id}/{attempt.number}/{rank.rank}",
         "ResourceName": run.name,
         "ResourceType": "Training rank",

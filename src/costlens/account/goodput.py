@@ -16,11 +16,12 @@ from costlens.account.attempts import group_attempts
 from costlens.account.cost import Charge, format_money, idle_device_ns
 from costlens.core.clock import NS_PER_S
 from costlens.core.goodput_record import GoodputPart, SpentPart
+from costlens.core.job_records import QueuePart
 from costlens.core.phases import NAMES, Phase
 from costlens.core.records import Outcome, RankRecord
 from costlens.core.run_record import AttemptSummary
 
-__all__ = ["LOST_WORK", "PRODUCTIVE_PHASES", "count_lost_steps", "divide_time"]
+__all__ = ["LOST_WORK", "PRODUCTIVE_PHASES", "count_lost_steps", "divide_time", "tell_queue"]
 
 PRODUCTIVE_PHASES: tuple[Phase, ...] = (
     Phase.FORWARD,
@@ -203,6 +204,25 @@ def _count_unpaid(attempts: Sequence[AttemptSummary]) -> dict[str, float]:
     # Two hosts' clocks: what looks negative is told among the problems, and counts as nothing.
     gaps_s = [max(0.0, b.start_time - _ended(a)) for a, b in itertools.pairwise(attempts)]
     return {"down": sum(gaps_s)}
+
+
+def tell_queue(goodput: GoodputPart, queue: QueuePart) -> GoodputPart:
+    """Return the goodput with the waits for allocations, which are unpaid as well.
+
+    A wait of a later attempt is a part of the time in which the job was down: it counts once.
+
+    Args:
+        goodput: Without them.
+        queue: What the job waited, over its allocations.
+    """
+    if not queue.waits:
+        return goodput
+    waits_s = {wait.attempt: wait.wait_s + (wait.deferral_s or 0.0) for wait in queue.waits}
+    unpaid_s = {**goodput.unpaid_s, "queue": sum(waits_s.values())}
+    if "down" in unpaid_s:
+        while_down_s = sum(s for attempt, s in waits_s.items() if attempt > min(waits_s))
+        unpaid_s["down"] = max(0.0, unpaid_s["down"] - while_down_s)
+    return goodput.model_copy(update={"unpaid_s": unpaid_s})
 
 
 def _ended(attempt: AttemptSummary) -> float:

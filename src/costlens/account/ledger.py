@@ -23,7 +23,7 @@ from costlens.account.cost import charge_rank, idle_device_ns, price_run
 from costlens.account.counts import merge_progress, steps_made
 from costlens.account.datasets import flag_datasets
 from costlens.account.documents import encode_document
-from costlens.account.goodput import count_lost_steps, divide_time
+from costlens.account.goodput import count_lost_steps, divide_time, tell_queue
 from costlens.account.gpus import merge_gpus
 from costlens.account.hosts import merge_hosts
 from costlens.account.mfu import merge_mfu
@@ -192,7 +192,7 @@ def merge(
         queue=queue,
         cost=cost,
         budget=merge_budget(newest[0], cost),
-        goodput=goodput,
+        goodput=tell_queue(goodput, queue),
         mfu=merge_mfu(newest),
         checkpoints=CheckpointPart(time_s=time_s.get("checkpoint", 0.0)),
         quality=merge_quality(groups, priced),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from decimal import Context, Decimal
 
 from costlens.account.attempts import group_attempts, summarize_attempt
-from costlens.account.cost import charge_rank, format_money
+from costlens.account.cost import charge_rank, format_money, idle_device_ns
 from costlens.account.counts import merge_progress, steps_made
 from costlens.account.goodput import count_lost_steps, divide_time
 from costlens.account.ledger import settle
@@ -40,7 +40,7 @@ def total_run(
         sums[charge.currency] = _EXACT.add(sums[charge.currency], charge.total)
     has_all = is_complete and all(a.num_ranks >= a.world_size for a in attempts)
     return RunTotalsPart(
-        time_s=sum(record.total_ns for record in everyone) / NS_PER_S,
+        time_s=sum(r.total_ns + idle_device_ns(r) for r in everyone) / NS_PER_S,
         cost={currency: format_money(total) for currency, total in sorted(sums.items())},
         is_partial=bool(charges) and not (has_all and len(charges) == len(everyone)),
         goodput=divide_time(everyone, charges, attempts, lost_steps).share,

@@ -50,8 +50,13 @@ def export(  # noqa: PLR0913 - one parameter an option
         str, typer.Option(metavar="ID", help="What stands as the billing account.")
     ] = "costlens",
     provider: Annotated[
-        str, typer.Option(metavar="NAME", help="Whose machines they are, as the provider.")
-    ] = "unknown",
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Whose machines they are, as the provider. Default: the cloud a record names, "
+            "else unknown.",
+        ),
+    ] = None,
 ) -> None:
     """Write a row for every attempt, rank and hour that was paid for; rows add up to the ledger."""
     from costlens.account.focus import Account

@@ -45,6 +45,7 @@ class GoodputPart(Part):
     )
     unpaid_s: dict[str, float] = Field(
         default_factory=dict,
-        description="Seconds of the job, not of its ranks, that nobody is charged for: down is the "
-        "time between the end of an attempt and the start of the next.",
+        description="Seconds of the job, not of its ranks, that nobody is charged for: down, from "
+        "the end of an attempt to the paid start of the next, less the queue; and queue, the waits "
+        "for allocations.",
     )

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from costlens.account.cost import charge_rank
 from costlens.account.focus import COLUMNS, Account, make_rows
 from costlens.account.ledger import merge
+from costlens.core.job_records import JobPart
 from costlens.core.records import RankRecord
 from tests.unit.account.build import START, make_price, make_record
 
@@ -93,6 +94,39 @@ def test_no_price_makes_no_row_and_free_makes_rows_of_zero() -> None:
     (row,) = rows_of(make_record(time_s={"compute": 60.0}, price=make_price("0")))
     assert row["BilledCost"] == 0
     assert rows_of(make_record(price=make_price("36"))) == [], "no time, no charge"
+
+
+def test_a_discount_and_idle_devices_show_in_prices_and_quantities() -> None:
+    """One GPU of four driven, a quarter off: four GPU-hours an hour, listed at the full price."""
+    price = make_price("4", unit="gpu").model_copy(update={"discount": "0.25"})
+    record = make_record(time_s={"compute": 360.0}, start_time=START, price=price)
+    rank = record.rank.model_copy(update={"unowned_gpus": 3})
+    (row,) = rows_of(record.model_copy(update={"rank": rank}))
+    assert (row["BilledCost"], row["ContractedCost"], row["ListCost"]) == (
+        Decimal("1.2"),
+        Decimal("1.2"),
+        Decimal("1.6"),
+    )
+    assert (row["ListUnitPrice"], row["ContractedUnitPrice"]) == (4, 3)
+    assert row["PricingQuantity"] == Decimal("0.4")
+
+
+def test_the_cloud_that_a_record_names_is_the_provider() -> None:
+    """Unless the command says otherwise; unknown where nobody says."""
+    job = JobPart(scheduler="slurm", provider="aws", region="eu-west-1")
+    record = make_record(time_s={"compute": 60.0}, price=make_price("36"), job=job)
+    charge = charge_rank(record)
+    (row,) = make_rows([charge], Account())
+    assert (row["ProviderName"], row["InvoiceIssuerName"], row["RegionId"]) == (
+        "aws",
+        "aws",
+        "eu-west-1",
+    )
+    (row,) = make_rows([charge], Account(provider="own"))
+    assert row["ProviderName"] == "own"
+    bare = charge_rank(make_record(time_s={"compute": 60.0}, price=make_price("36")))
+    (row,) = make_rows([bare], Account())
+    assert (row["ProviderName"], row["RegionId"]) == ("unknown", None)
 
 
 def test_hours_before_since_are_left_out() -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from costlens.account.attempts import summarize_attempt
-from costlens.account.goodput import count_lost_steps
+from costlens.account.goodput import count_lost_steps, tell_queue
 from costlens.account.ledger import merge
-from costlens.core.goodput_record import SpentPart
+from costlens.core.goodput_record import GoodputPart, SpentPart
+from costlens.core.job_records import QueuePart, WaitPart
 from costlens.core.run_record import AttemptSummary
 from tests.unit.account.build import START, make_price, make_record
 
@@ -132,6 +133,20 @@ def test_goodput_of_nothing_is_unknown() -> None:
         assert (part.share, part.productive, part.badput) == (None, None, {})
         assert part.training.time_s == 5.0
     assert merge([make_record(progress={"optimizer_steps": 3})], now=START).goodput.share is None
+
+
+def test_a_wait_in_the_queue_is_no_down_time_as_well() -> None:
+    """Ten minutes between two attempts, four of them queued; the first one waited two."""
+    part = GoodputPart(unpaid_s={"down": 600.0})
+    waits = [
+        WaitPart(attempt=n, start_time=START, wait_s=s, deferral_s=d, counted_from="eligible")
+        for n, s, d in ((1, 120.0, None), (2, 180.0, 60.0))
+    ]
+    told = tell_queue(part, QueuePart(wait_s=300.0, num_waits=2, waits=waits)).unpaid_s
+    assert told == {"down": 360.0, "queue": 360.0}
+    assert tell_queue(part, QueuePart()) == part
+    alone = tell_queue(GoodputPart(), QueuePart(wait_s=120.0, num_waits=1, waits=waits[:1]))
+    assert alone.unpaid_s == {"queue": 120.0}
 
 
 def test_clocks_that_disagree_make_no_negative_down_time() -> None:

@@ -39,6 +39,9 @@ class Life:
     currency: str
     has_record: bool
     clock_s: int
+    discount: str | None
+    is_node_price: bool
+    num_unowned: int | None
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,10 @@ def launches(draw, *, currencies=("USD",)) -> list[Launch]:
                     currency=draw(st.sampled_from(currencies)),
                     has_record=draw(st.integers(0, 5)) > 0 or rank == 0,
                     clock_s=draw(st.integers(-100_000, 100_000)),
+                    discount=draw(st.sampled_from([None, "0", "0.15", "1"])),
+                    is_node_price=draw(st.booleans()),
+                    # Rank 0 of the node books what nobody drives; the others know of none.
+                    num_unowned=draw(st.sampled_from([None, 0, 1, 7])) if rank == 0 else None,
                 )
             )
         outcome = draw(st.sampled_from(["completed", "stopped_early", *BAD]))
@@ -123,6 +130,8 @@ def _file(launch: Launch, life: Life, began: int) -> dict[str, object]:
             "world_size": len(launch.lives),
             "host_name": "node",
             "pid": 1 + life.rank,
+            "local_rank": life.rank,
+            "unowned_gpus": life.num_unowned,
         },
         "progress": {"iterations": launch.num_steps, "optimizer_steps": launch.num_steps},
         "time_ns": {phase: count * 10**9 for phase, count in num_ns.items()},
@@ -131,7 +140,8 @@ def _file(launch: Launch, life: Life, began: int) -> dict[str, object]:
     if life.rate is not None:
         file["price"] = {
             "amount": life.rate,
-            "unit": "gpu",
+            "unit": "node" if life.is_node_price else "gpu",
+            "discount": life.discount,
             "share": life.share,
             "currency": life.currency,
             "source": "test",
@@ -159,10 +169,13 @@ class Replay:
         self.lost_steps = sum(launch.num_steps for launch in run) - len(survivors)
 
     def _live(self, life: Life, survivors: set[tuple[int, int]]) -> None:
-        price = None if life.rate is None else Fraction(life.rate) * Fraction(life.share) / 3600
-        self.num_paid += price is not None
+        a_device = None
+        if life.rate is not None:
+            a_device = Fraction(life.rate) * (1 - Fraction(life.discount or 0)) / 3600
+        self.num_paid += a_device is not None
         for phase, step in life.seconds:
-            paid = price or Fraction(0)
+            paid = (a_device or Fraction(0)) * Fraction(life.share)
+            self._idle(life, a_device or Fraction(0))
             self.num_seconds[phase] += 1
             self.money[phase] += paid
             self.by_attempt[life.attempt] += paid
@@ -171,6 +184,15 @@ class Replay:
             if step is not None and (life.attempt, step) not in survivors:
                 self.lost_s += 1
                 self.lost_money += paid
+
+    def _idle(self, life: Life, a_device: Fraction) -> None:
+        # A node's price pays for all of its devices already.
+        for _ in range(0 if life.is_node_price and life.rate else life.num_unowned or 0):
+            self.num_seconds["idle_device"] += 1
+            self.money["idle_device"] += a_device
+            self.by_attempt[life.attempt] += a_device
+            self.by_rank[life.rank] += a_device
+            self.by_currency[life.currency] += a_device
 
 
 def _survivors(run: list[Launch]) -> set[tuple[int, int]]:
