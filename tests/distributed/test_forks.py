@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -129,6 +130,22 @@ def test_no_thread_of_ours_imports_anything(launch: Launcher, store: str, protoc
     ).output
     assert "FINISHED" in output
     assert [line for line in output.splitlines() if line.startswith("IMPORT")] == []
+
+
+def test_reading_prices_and_data_imports_nothing(launch: Launcher, tmp_path: Path) -> None:
+    """Errands have threads of their own; what they read with is loaded before."""
+    book = tmp_path / "prices.toml"
+    book.write_text('version = 1\ncurrency = "USD"\nprice = []')
+    for url in ("bundled", str(book), "memory://none/prices.toml"):
+        output = launch(
+            "job_imports.py",
+            COSTLENS_PRICE_BOOK=url,
+            COSTLENS_DATASET_FILES=f"{tmp_path}/*.toml,memory://none/*.bin",
+            COSTLENS_ESTIMATE_FLOPS="1",
+            COSTLENS_SUMMARY="0",
+        ).output
+        assert "FINISHED" in output
+        assert [line for line in output.splitlines() if line.startswith("IMPORT")] == []
 
 
 def test_a_later_attempt_imports_nothing_either(launch: Launcher) -> None:

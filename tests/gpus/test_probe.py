@@ -5,14 +5,21 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
 from costlens.account.ledger import merge
+from costlens.account.price_book import read_bundled
+from costlens.account.price_choice import choose_price
+from costlens.account.prices import ask_price, resolve_price
 from costlens.cli.demo.fake_gpus.model import Board, make_scenario, simulate
 from costlens.cli.demo.fake_gpus.stand_in import StandIn
+from costlens.config import Config
 from costlens.core.device_records import GpuPart
+from costlens.core.records import EnergyPricePart, PricePart
 from costlens.observe.visible_devices import TorchDevice
 from tests.gpus.conftest import Rig
 from tests.gpus.scenarios import make_device, make_node, make_nodes_gpus, make_sliced
@@ -91,11 +98,17 @@ def test_ranks_report_their_own_device(driver: StandIn, make_rig: MakeRig) -> No
         record = make_record(
             rank=rank, world_size=4, time_s={"compute": 36}, price=make_price("2.50", unit="gpu")
         )
-        records.append(record.model_copy(update={"gpus": gpus, "gpu_driver": rig.driver_part}))
+        energy = EnergyPricePart(amount_per_kwh="0.30", currency="USD", source="test")
+        found = {"gpus": gpus, "gpu_driver": rig.driver_part, "energy_price": energy}
+        records.append(record.model_copy(update=found))
     merged = merge(records, now=START + 40)
     assert merged.gpu.energy_joules == pytest.approx(14_400)
     assert merged.gpu.num_devices == 4
     assert merged.cost.total == "0.10"
+    assert merged.cost.energy is not None
+    assert Decimal(merged.cost.energy.total or 0) == pytest.approx(
+        Decimal("0.0012"), rel=Decimal("0.001")
+    ), "4 Wh at 0.30 per kWh, beside the total"
 
 
 def test_slices_cannot_tell_utilization(driver: StandIn, make_rig: MakeRig) -> None:
@@ -111,6 +124,26 @@ def test_slices_cannot_tell_utilization(driver: StandIn, make_rig: MakeRig) -> N
     assert (gpu.memory_used_bytes, gpu.memory_total_bytes) == (2**30, 40 * 2**30)
     assert gpu.activity["sm"] == pytest.approx(0.25)
     assert gpu.energy_joules is None, "the board's energy is not the slice's"
+
+
+def test_a_slice_pays_its_share_and_a_gpu_of_a_price_book_is_found_by_its_name(
+    driver: StandIn, make_rig: MakeRig
+) -> None:
+    """3 of 7 slices of an H100 cost 3/7 of its price, which the driver's name finds in a book."""
+    driver.load(make_sliced())
+    rig = make_rig(num_gpus=1)
+    rig.sample(0)
+    rank = rig.state.describe_rank()
+    assert Decimal(rank.gpu_share or 0) * 7 == pytest.approx(Decimal(3), abs=Decimal("1e-20"))
+    config = Config(price_book="bundled", cloud_provider="lambda")
+    listed = choose_price(read_bundled(), ask_price(config, rank, date(2026, 11, 30)))
+    price = resolve_price(config, rank, listed=listed)
+    assert isinstance(price, PricePart)
+    assert (price.amount, price.share, price.entry) == (
+        "3.78",
+        rank.gpu_share,
+        "H100-SXM lambda on_demand",
+    )
 
 
 def test_devices_are_matched_by_uuid(driver: StandIn, make_rig: MakeRig) -> None:

@@ -22,7 +22,7 @@ from costlens.account.money import (
     format_ratio,
     last_digit,
 )
-from costlens.account.unit_costs import unit_costs
+from costlens.account.unit_costs import Money, unit_costs
 from costlens.core.phases import NAMES, Phase
 from costlens.core.records import PricePart, RankPart, RankRecord
 from costlens.core.run_record import CostPart
@@ -68,6 +68,14 @@ class Charge:
     def total(self) -> Decimal:
         """Return the money of all phases together."""
         return add(self.by_phase.values())
+
+    @property
+    def owed(self) -> Decimal:
+        """Return the money of all phases together before it is rounded."""
+        spent_ns = sum(ns for ns in self.record.time_ns.values() if ns > 0)
+        with localcontext(EXACT):
+            own = self.own_rate_per_hour * spent_ns
+            return (own + self.idle_rate_per_hour * self.record.total_ns) / NS_PER_HOUR
 
     def until(self, elapsed_ns: int) -> Decimal:
         """Return the money of the first ``elapsed_ns`` paid nanoseconds."""
@@ -149,7 +157,7 @@ def price_run(
         return part.model_copy(update=_mixed_totals(charges, part.unknown))
     ratios = unit_costs(
         [charge.record for charge in charges],
-        add(charge.total for charge in charges),
+        Money(add(charge.total for charge in charges), add(charge.owed for charge in charges)),
         lost_steps,
         utilizations or {},
         is_whole=not part.is_partial,

@@ -121,7 +121,7 @@ def parse_price_book(data: bytes, name: str) -> PriceBook:
         ConfigError: If it is neither format or an entry is not usable; names book, entry and field.
     """
     try:
-        text = data.decode("utf-8-sig")
+        text = data.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         raise ConfigError(f"price book {name}: it is not UTF-8 text") from error
     header = {column.strip() for column in text.partition("\n")[0].split(",")}

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal, localcontext
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from costlens.account.counts import steps_made, sum_count
 from costlens.account.money import EXACT, NS_PER_HOUR
 from costlens.core.records import RankRecord
 
-__all__ = ["cost_per_effective_unit", "count_gpu_hours", "unit_costs"]
+__all__ = ["Money", "cost_per_effective_unit", "count_gpu_hours", "unit_costs"]
 
 MIN_UTILIZATION = Decimal("0.01")
 
@@ -32,9 +32,19 @@ def cost_per_effective_unit(cost: Decimal, utilization: Decimal) -> Decimal:
         return cost / max(utilization, MIN_UTILIZATION)
 
 
+class Money(NamedTuple):
+    """Money of a run: ``total`` as it is told, ``owed`` before it was rounded.
+
+    An hour's money is taken of the latter: of a short run the former has few digits.
+    """
+
+    total: Decimal
+    owed: Decimal
+
+
 def unit_costs(
     records: Sequence[RankRecord],
-    total: Decimal,
+    money: Money,
     lost_steps: Mapping[int, int] | None,
     utilizations: Mapping[str, float | None],
     *,
@@ -44,12 +54,13 @@ def unit_costs(
 
     Args:
         records: The records that the money is of.
-        total: The money.
+        money: Their money.
         lost_steps: Optimizer steps that did not survive, by attempt; None when unknown.
         utilizations: Shares of use that are known, by name; ``goodput`` is the one of productive
             hours, and the first that is known is the one of effective units.
         is_whole: Whether the money is that of every rank: steps are made by all together.
     """
+    total = money.total
     ratios = _per_token(records, total, lost_steps)
     progress = [record.progress for record in records]
     samples = sum_count(progress, "samples")
@@ -60,8 +71,8 @@ def unit_costs(
         if lost_steps is not None:
             productive = Decimal(made - sum(lost_steps.values()))
             found["per_productive_step"] = _divide(total, productive)
-    ratios.update({name: money for name, money in found.items() if money is not None})
-    return ratios | _per_hour(records, total, utilizations)
+    ratios.update({name: ratio for name, ratio in found.items() if ratio is not None})
+    return ratios | _per_hour(records, money.owed, utilizations)
 
 
 def count_gpu_hours(records: Iterable[RankRecord]) -> Decimal:
@@ -77,11 +88,11 @@ def count_gpu_hours(records: Iterable[RankRecord]) -> Decimal:
 
 
 def _per_hour(
-    records: Sequence[RankRecord], total: Decimal, utilizations: Mapping[str, float | None]
+    records: Sequence[RankRecord], owed: Decimal, utilizations: Mapping[str, float | None]
 ) -> dict[str, Decimal | str | float]:
     hours = count_gpu_hours(records)
     known = {name: share for name, share in utilizations.items() if share is not None}
-    per_hour = _divide(total, hours)
+    per_hour = _divide(owed, hours)
     if per_hour is None:
         return {}
     ratios: dict[str, Decimal | str | float] = {"per_gpu_hour": per_hour}

@@ -124,3 +124,10 @@ def test_the_bundled_list_prices_are_dated_and_say_where_they_are_from() -> None
         assert entry.amount > 0
         assert entry.provider
         assert (entry.source or "").startswith("https://")
+
+
+def test_a_byte_order_mark_is_no_part_of_a_book() -> None:
+    """Spreadsheets put one in front of what they export."""
+    mark = b"\xef\xbb\xbf"
+    assert parse_price_book(mark + SKYPILOT, "x") == parse_price_book(SKYPILOT, "x")
+    assert parse_price_book(mark + SITE, "x") == parse_price_book(SITE, "x")

@@ -47,6 +47,12 @@ def test_hours_of_use_are_dearer_than_paid_hours() -> None:
     assert (cost.cost_per_effective_unit, cost.utilization_name) == ("4.00", "goodput")
 
 
+def test_an_hour_costs_its_price_however_short_the_run() -> None:
+    """A rounded total of a few digits does not show in the money of an hour."""
+    record = _gpu_rank().model_copy(update={"time_ns": {"compute": 1234}, "total_ns": 1234})
+    assert price_run([record], None).per_gpu_hour == "2.00"
+
+
 def test_idle_devices_count_as_paid_hours() -> None:
     """Of two allocated GPUs one is driven: two hours are paid, at the price of each."""
     cost = price_run([_gpu_rank(unowned_gpus=1)], {1: 0}, {"goodput": 0.25})

@@ -8,8 +8,9 @@ import pytest
 from rich.console import Console
 
 from costlens.account.ledger import merge
+from costlens.core.mfu_records import MfuPart
 from costlens.core.records import Detail, DetailPart, QualityPart, TelemetryPart
-from costlens.core.run_record import RunRecord
+from costlens.core.run_record import EnergyCostPart, RunRecord
 from costlens.export.console import render
 from tests.unit.account.build import START, make_iteration_time, make_price, make_record
 from tests.unit.export.samples import make_demo, make_job
@@ -229,3 +230,27 @@ def test_what_is_asked_of_a_running_run_is_shown() -> None:
     assert "3 requests not read" in page
     normal = TelemetryPart(detail=DetailPart(name=Detail.NORMAL))
     assert "detail" not in _page(merge([make_record(telemetry=normal)], now=START + 5))
+
+
+def test_hours_energy_and_mfu_are_told_where_they_are_known() -> None:
+    """What a GPU-hour and an hour of training cost; energy apart from the total; MFU and its peak.
+
+    An unknown MFU is told with its reason where somebody asked for it, and not at all otherwise.
+    """
+    demo = make_demo()
+    cost = demo.cost.model_copy(
+        update={
+            "per_gpu_hour": "2.50",
+            "per_effective_gpu_hour": "5.00",
+            "energy": EnergyCostPart(currency="EUR", total="0.0012", energy_kwh=0.004),
+        }
+    )
+    mfu = MfuPart(ratio=0.412, peak_flops_per_s=4e15, precision="bf16", is_estimate=True)
+    page = _page(demo.model_copy(update={"cost": cost, "mfu": mfu}))
+    assert _line(page, "per GPU-hour").endswith("2.50 USD")
+    assert _line(page, "per effective GPU-hour").endswith("5.00 USD")
+    assert _line(page, "energy").endswith("0.00120 EUR · 0.004 kWh · not in the total")
+    assert _line(page, "MFU").endswith("41.2 % of 4,000 TFLOP/s bf16 · an estimate")
+    unknown = demo.model_copy(update={"mfu": MfuPart(unknown="the peak is not known")})
+    assert _line(_page(unknown), "MFU").endswith("unknown: the peak is not known")
+    assert "MFU" not in _page(demo)
