@@ -1,8 +1,9 @@
 """The place of a plain DataLoader over a data set with indices, exact to the sample.
 
-At the first index of a pass the state of all that a sampler can draw from is kept; with the number
-of batches used since, that is the place. A resume sets that state again, lets the sampler make the
-same permutation, and skips the indices that were used. No sample of theirs is loaded.
+The state of all that a sampler can draw from is kept as it was before a pass was made, and before
+its first index was asked for: between the two, a loader draws the seed of its workers. With the
+number of batches used since, that is the place. A resume sets those states again, lets the sampler
+make the same permutation, and skips the indices that were used. No sample of theirs is loaded.
 """
 
 from __future__ import annotations
@@ -11,18 +12,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from costlens.protect.position import Position, Report, State
-from costlens.protect.rng import (
-    capture_host_rng,
-    is_generator,
-    read_generator,
-    restore_rng,
-    write_generator,
-)
+from costlens.protect.rng import capture_host_rng, restore_rng
+from costlens.protect.sources import name_other_sources, read_sources, write_sources
 from costlens.protect.walk import SamplerTap, Walk
 
 __all__ = ["IndexPosition"]
-
-_MAX_SAMPLERS = 8
 
 
 class IndexPosition(Position):
@@ -41,11 +35,11 @@ class IndexPosition(Position):
         self._walk: Walk | None = None
         self._restored: State | None = None
         self._has_iterator_to_spare = False
-        self._before_making: State | None = None
+        self._before_making: State = {}
         super().__init__(loader, report)
         iterator = getattr(loader, "_iterator", None)
         if iterator is not None:
-            iterator._index_sampler = SamplerTap(iterator._index_sampler, self._begin)  # noqa: SLF001
+            iterator._index_sampler = SamplerTap(iterator._index_sampler, self._walk_over)  # noqa: SLF001
 
     def state(self, num_ahead: int = 0) -> State:
         """Return the position after the batches used so far; training thread, about 20 µs.
@@ -61,11 +55,11 @@ class IndexPosition(Position):
         state = self._facts()
         state["has_iterator"] = getattr(loader, "_iterator", None) is not None
         if walk is None or not self.is_in_pass:
-            state |= {"is_in_pass": False, "start": self._sources(loader)}
-            return state
+            return state | {"is_in_pass": False, "made": read_sources(loader)}
         mark = walk.mark(num_ahead)
         return state | {
-            "start": walk.start,
+            "made": walk.made,
+            "begun": walk.begun,
             "num_batches": mark.num_batches,
             "num_samples": mark.num_samples,
             "digest": mark.digest,
@@ -78,46 +72,57 @@ class IndexPosition(Position):
         """
         if state["kind"] != self.kind:
             self.num_passes = state["num_passes"]
-            return [f"{self._name()}: the checkpoint is of another kind of loader"]
+            return [f"{self._name}: the checkpoint is of another kind of loader"]
         self.num_passes = state["num_passes"]
-        inexact = self._compare(state)
+        inexact = self._compare(state) + name_other_sources(self._loader(), state["made"])
         if state["is_in_pass"]:
             self._restored, self._on_started = state, on_started
         else:
-            inexact += self._set_sources(state["start"])
+            write_sources(self._loader(), state["made"])
             self._has_iterator_to_spare = state["has_iterator"]
         return inexact
 
     def inexact(self) -> list[str]:
         """Return what a resume from a save made now cannot restore, a sentence each."""
         found = self._name_draws()
-        loader = self._loader()
-        if loader.num_workers and not getattr(loader, "in_order", True):
+        if self._num_workers and not getattr(self._loader(), "in_order", True):
             text = "in_order=False gives batches out in no order to come back to"
-            found.append(f"{self._name()}: {text}")
+            found.append(f"{self._name}: {text}")
         return found
 
     def _before(self) -> None:
         # The pass that was to follow had its iterator, and its workers, already: what making
         # another one draws is to be taken back.
         if self._has_iterator_to_spare:
-            self._before_making = capture_host_rng()
+            self._before_making = self._capture()
             self._has_iterator_to_spare = False
 
     def _create(self, loader: Any, make: Callable[[], Iterator[Any]]) -> Iterator[Any]:  # noqa: ANN401
         name = "sampler" if loader.batch_sampler is None else "batch_sampler"
         sampler = vars(loader)[name]
         # The iterator keeps the tap; the loader has its own sampler back before anyone looks.
-        vars(loader)[name] = SamplerTap(sampler, self._begin)
+        vars(loader)[name] = SamplerTap(sampler, self._walk_over)
         try:
             return make()
         finally:
             vars(loader)[name] = sampler
 
+    def _walk_over(self, sampler: Any) -> Walk:  # noqa: ANN401 - a sampler
+        restored = self._restored
+        made = self._before_making if restored is None else restored["made"]
+        if made:
+            self._draw_from(made)
+        else:
+            made = self._capture()
+        self._walk = Walk(iter(sampler), made, self._begin)
+        return self._walk
+
     def _after(self, iterator: Any) -> None:  # noqa: ANN401 - torch's own
-        if self._restored is not None:
+        restored = self._restored
+        if restored is not None and restored["begun"] is not None:
             # Without workers nothing has been asked for yet.
             iterator._sampler_iter.begin()  # noqa: SLF001 - a Walk
+        self._restored, self._before_making = None, {}
         self._started()
 
     def _on_batch(self, iterator: Any) -> None:  # noqa: ANN401 - torch's own
@@ -126,25 +131,26 @@ class IndexPosition(Position):
             walk.note_batch()
 
     def _begin(self, walk: Walk) -> None:
-        state, self._restored = self._restored, None
-        self._walk = walk
-        if state is None:
-            if self._before_making is not None:
-                restore_rng(self._before_making)
-                self._before_making = None
-            walk.open({"rng": capture_host_rng(), **self._sources(self._loader())})
+        state = self._restored
+        if state is None or state["begun"] is None:
+            walk.begun = self._capture()
             return
-        start = state["start"]
-        restore_rng(start["rng"])
-        for sentence in self._set_sources(start):
-            self._report(sentence)
+        walk.begun = state["begun"]
+        self._draw_from(walk.begun)
         num_skipped, is_same = self._count_skipped(state)
-        mark = walk.open(start, num_skipped)
+        mark = walk.skip(num_skipped)
         if is_same and (mark.num_batches, mark.digest) != (num_skipped, state["digest"]):
             self._report(
-                f"{self._name()}: its sampler did not give the indices that it gave before, so some"
+                f"{self._name}: its sampler did not give the indices that it gave before, so some"
                 " samples may be seen twice and others not at all"
             )
+
+    def _capture(self) -> State:
+        return {"rng": capture_host_rng(), **read_sources(self._loader())}
+
+    def _draw_from(self, start: State) -> None:
+        restore_rng(start["rng"])
+        write_sources(self._loader(), start)
 
     def _count_skipped(self, state: State) -> tuple[int, bool]:
         here = self._facts()
@@ -154,54 +160,3 @@ class IndexPosition(Position):
             return state["num_batches"] * state["world_size"] // here["world_size"], False
         num_samples = state["num_samples"] * state["world_size"] // here["world_size"]
         return num_samples // here["batch_size"], False
-
-    # What samplers draw from besides the streams of the process.
-
-    def _sources(self, loader: Any) -> State:  # noqa: ANN401 - a DataLoader
-        owners = _owners(loader)
-        return {
-            "generators": [read_generator(each) for each in _generators(owners)],
-            "epochs": [owner.epoch for owner in owners if _has_epoch(owner)],
-        }
-
-    def _set_sources(self, sources: State) -> list[str]:
-        owners = _owners(self._loader())
-        generators = _generators(owners)
-        counting = [owner for owner in owners if _has_epoch(owner)]
-        saved, epochs = sources["generators"], sources["epochs"]
-        for generator, state in zip(generators, saved, strict=False):
-            write_generator(generator, state)
-        for owner, epoch in zip(counting, epochs, strict=False):
-            owner.epoch = epoch
-        if (len(generators), len(counting)) == (len(saved), len(epochs)):
-            return []
-        return [f"{self._name()}: its samplers hold other random generators than at the save"]
-
-
-def _owners(loader: Any) -> list[Any]:  # noqa: ANN401 - a DataLoader
-    found: list[Any] = []
-    queue = [loader]
-    while queue and len(found) < _MAX_SAMPLERS:
-        owner = queue.pop(0)
-        if owner is None or any(owner is each for each in found):
-            continue
-        found.append(owner)
-        queue += [getattr(owner, name, None) for name in ("batch_sampler", "sampler")]
-    return found
-
-
-def _generators(owners: list[Any]) -> list[Any]:
-    held = [value for owner in owners for value in _attributes(owner).values()]
-    found: list[Any] = []
-    for value in held:
-        if is_generator(value) and not any(value is each for each in found):
-            found.append(value)
-    return found
-
-
-def _attributes(owner: object) -> dict[str, Any]:
-    return getattr(owner, "__dict__", {})
-
-
-def _has_epoch(owner: object) -> bool:
-    return type(_attributes(owner).get("epoch")) is int

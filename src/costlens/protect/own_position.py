@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from costlens.protect.packing import own_tensors
 from costlens.protect.position import Position, Report, State
 from costlens.protect.rng import capture_host_rng, restore_rng
+from costlens.protect.sources import list_samplers, name_other_sources, read_sources, write_sources
 
 __all__ = ["OwnPosition"]
 
@@ -24,10 +26,11 @@ class OwnPosition(Position):
     kind = "own"
 
     def __init__(self, loader: Any, report: Report, *, can_look_back: bool = False) -> None:  # noqa: ANN401
-        self._restored: State | None = None
-        self._before_making: State | None = None
         self._can_look_back = can_look_back
         self._previous: State | None = None
+        self._restored: State | None = None
+        self._start: State = {}
+        self._before_making: State = {}
         super().__init__(loader, report)
 
     def state(self, num_ahead: int = 0) -> State:
@@ -38,13 +41,16 @@ class OwnPosition(Position):
         """
         if self._restored is not None:
             return self._restored
-        state = self._facts()
-        if num_ahead and self._can_look_back and self._previous is not None:
-            return state | {"is_in_pass": True, "own": self._previous}
-        loader = self._loader()
+        loader, state = self._loader(), self._facts()
+        if num_ahead and self._previous is not None:
+            return state | {"is_in_pass": True, "start": self._start, **self._previous}
         # Asked before its first pass, it would make an iterator and draw random numbers for it.
         is_fresh = self._is_followed and getattr(loader, "_iterator", None) is None
-        return state | {"own": {} if is_fresh else loader.state_dict()}
+        return state | {
+            "start": self._start,
+            "own": {} if is_fresh or loader is None else loader.state_dict(),
+            "now": read_sources(loader),
+        }
 
     def restore(self, state: State, on_started: Callable[[], object]) -> list[str]:
         """Put the loader where it was and return what cannot be exact, a sentence each.
@@ -53,28 +59,38 @@ class OwnPosition(Position):
         """
         self.num_passes = state["num_passes"]
         if state["kind"] != self.kind:
-            return [f"{self._name()}: the checkpoint is of another kind of loader"]
+            return [f"{self._name}: the checkpoint is of another kind of loader"]
         inexact = self._compare(state)
-        if state["num_workers"] != self._facts()["num_workers"]:
+        if state["num_workers"] != self._num_workers:
             # It refuses such a state.
-            inexact.append(f"{self._name()}: for the same reason its pass begins again")
+            inexact.append(f"{self._name}: for the same reason its pass begins again")
             return inexact
-        if not state["own"]:
-            return inexact
-        loader = self._loader()
-        loader.load_state_dict(state["own"])
-        if self._is_followed:
-            self._restored = state
-            self._on_started = on_started if state["is_in_pass"] else None
+        loader, state = self._loader(), own_tensors(state)
+        inexact += name_other_sources(loader, state["now"])
+        if not state["is_in_pass"]:
+            write_sources(loader, state["now"])
+        if state["own"]:
+            loader.load_state_dict(state["own"])
+            if self._is_followed:
+                self._restored = state
+                self._on_started = on_started if state["is_in_pass"] else None
         return inexact
 
     def inexact(self) -> list[str]:
         """Return what a resume from a save made now cannot restore, a sentence each."""
-        return self._name_draws()
+        return self._name_draws() + (self._name_samplers() if self.is_in_pass else [])
 
     def _before(self) -> None:
-        if self._restored is not None:
-            self._before_making = capture_host_rng()
+        here = {"rng": capture_host_rng(), **read_sources(self._loader())}
+        restored = self._restored
+        if restored is None:
+            self._start = here
+        elif restored["is_in_pass"]:
+            # Samplers without a state of their own are played from the start to the place.
+            self._start = restored["start"]
+            self._draw_from(self._start)
+        else:
+            self._before_making = here
 
     def _after(self, iterator: Any) -> None:  # noqa: ANN401 - torch's own
         del iterator
@@ -83,15 +99,36 @@ class OwnPosition(Position):
         if state is None:
             return
         if state["is_in_pass"]:
+            # It draws from them otherwise than at first on its way to the place.
+            write_sources(self._loader(), state["now"])
             self._started()
-        elif self._before_making is not None:
+        else:
             # The state was of a pass that had ended. What its iterator drew nobody else drew; the
             # loader makes another one now, or resets it, for the pass that follows.
             self._is_in_pass = False
-            restore_rng(self._before_making)
-        self._before_making = None
+            self._draw_from(self._before_making)
 
     def _before_batch(self, iterator: Any) -> None:  # noqa: ANN401 - torch's own
         del iterator
         if self._can_look_back:
-            self._previous = self._loader().state_dict()
+            loader = self._loader()
+            self._previous = {"own": loader.state_dict(), "now": read_sources(loader)}
+
+    def _draw_from(self, start: State) -> None:
+        restore_rng(start["rng"])
+        write_sources(self._loader(), start)
+
+    def _name_samplers(self) -> list[str]:
+        unknown = [
+            type(each).__name__ for each in list_samplers(self._loader()) if not _plays(each)
+        ]
+        if not unknown:
+            return []
+        text = f"its {unknown[0]} has no state of its own, so other samples may follow"
+        return [f"{self._name}: {text}"]
+
+
+def _plays(sampler: object) -> bool:
+    """Return whether a sampler comes to the same place when it is asked for indices anew."""
+    is_known = type(sampler).__module__.startswith(("torch.utils.data.", "torchdata."))
+    return is_known or callable(getattr(sampler, "load_state_dict", None))

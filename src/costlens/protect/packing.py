@@ -17,7 +17,7 @@ import torch
 
 from costlens.errors import CheckpointError
 
-__all__ = ["Packing", "Slot", "pack", "unpack", "view_slot"]
+__all__ = ["Packing", "Slot", "own_tensors", "pack", "unpack", "view_slot"]
 
 _ALIGNMENT = 64
 # What torch.load(weights_only=True) takes back without being told more.
@@ -179,6 +179,23 @@ def view_slot(slot: Slot, buffer: torch.Tensor) -> torch.Tensor:
         raise CheckpointError(
             f"{slot.num_bytes} bytes are no {slot.dtype} tensor of shape {slot.shape}"
         ) from error
+
+
+def own_tensors(tree: Any) -> Any:  # noqa: ANN401 - any tree
+    """Return the tree with tensors in memory of their own, rather than in a checkpoint's buffer.
+
+    What takes tensors over and keeps them would keep the buffer, and with it the whole state. A
+    ``torch.Generator`` even crashes on a state that does not begin its storage (torch 2.13).
+    """
+    if isinstance(tree, torch.Tensor):
+        return tree.clone()
+    kind = type(tree)
+    if kind in _DICTS:
+        owned = {key: own_tensors(item) for key, item in tree.items()}
+        return owned if kind is dict else kind(owned)
+    if kind in {list, tuple}:
+        return kind(own_tensors(item) for item in tree)
+    return tree
 
 
 @cache

@@ -27,7 +27,7 @@ Report = Callable[[str], None]
 class Position:
     """Follows one loader by counting; the base of those that know more.
 
-    A *pass* is one iteration over the loader, mostly an epoch.
+    A *pass* is one iteration over the loader, mostly an epoch. The loader is not kept alive.
 
     Args:
         loader: Anything that is iterated for batches.
@@ -43,6 +43,9 @@ class Position:
         self._on_started: Callable[[], object] | None = None
         self._is_in_pass = False
         self._is_followed = callable(getattr(loader, "_get_iterator", None))
+        self._name = f"loader ({type(loader).__name__})"
+        self._num_workers: int = getattr(loader, "num_workers", 0)
+        self._batch_size = _batch_size(loader)
         self.num_passes = 0
         if self._is_followed:
             self._overrides.append(Override(loader, "_get_iterator", self._make))
@@ -82,14 +85,14 @@ class Position:
         self.num_passes = state["num_passes"]
         if state["is_in_pass"] is False:
             return []
-        return [f"{self._name()}: its place is not known, so the pass begins again"]
+        return [f"{self._name}: its place is not known, so the pass begins again"]
 
     def inexact(self) -> list[str]:
         """Return what a resume from a save made now cannot restore, a sentence each."""
         if self._is_followed and not self.is_in_pass:
             return []
         text = "it has neither indices nor a state of its own, so a resume begins its pass again"
-        return [f"{self._name()}: {text}; torchdata's StatefulDataLoader has one"]
+        return [f"{self._name}: {text}; torchdata's StatefulDataLoader has one"]
 
     def remove(self) -> None:
         """Give the loader and its iterators their own methods back."""
@@ -132,6 +135,7 @@ class Position:
                 self._overrides.append(Override(iterator, name, around))
 
     def _reset(self, reset: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+        self._before()
         reset(*args, **kwargs)
         self._open(reset.__self__)
 
@@ -159,18 +163,17 @@ class Position:
     # What every position says of its loader.
 
     def _facts(self) -> State:
-        loader = self._loader()
         return {
             "kind": self.kind,
             "num_passes": self.num_passes,
             "is_in_pass": self.is_in_pass if self._is_followed else None,
-            "num_workers": getattr(loader, "num_workers", 0),
-            "batch_size": _batch_size(loader),
+            "num_workers": self._num_workers,
+            "batch_size": self._batch_size,
             "world_size": _world_size(),
         }
 
     def _compare(self, state: State) -> list[str]:
-        here, name = self._facts(), self._name()
+        here, name = self._facts(), self._name
         inexact = []
         if state["num_workers"] != here["num_workers"] and state["is_in_pass"]:
             inexact.append(
@@ -187,15 +190,12 @@ class Position:
 
     def _name_draws(self) -> list[str]:
         loader = self._loader()
-        if not getattr(loader, "num_workers", 0) or not may_draw(loader):
+        if not self._num_workers or loader is None or not may_draw(loader):
             return []
         if not self.is_in_pass and not getattr(loader, "persistent_workers", False):
             return []  # the workers of the next pass begin with seeds from the process's stream
         text = "random draws inside its workers, if the data set makes any, do not go on"
-        return [f"{self._name()}: {text} where they were"]
-
-    def _name(self) -> str:
-        return f"loader ({type(self._loader()).__name__})"
+        return [f"{self._name}: {text} where they were"]
 
 
 def may_draw(loader: Any) -> bool:  # noqa: ANN401 - a DataLoader

@@ -15,6 +15,7 @@ import torch
 
 from costlens.errors import CheckpointError
 from costlens.protect.loader_position import Position, follow
+from costlens.protect.packing import own_tensors
 from costlens.protect.rng import (
     capture_rng,
     is_generator,
@@ -75,8 +76,9 @@ class TrainingState:
         self._parts["model"] = {name: unwrap(each) for name, each in self._parts["model"].items()}
         self._extra = dict(extra or {})
         _check_kinds(self._parts, self._extra)
+        self._loaders = _name_each(loader)  # positions do not keep them
         self._positions: dict[str, Position] = {
-            name: follow(each, report) for name, each in _name_each(loader).items()
+            name: follow(each, report) for name, each in self._loaders.items()
         }
         self._count = counters
         self._precision = precision
@@ -152,10 +154,10 @@ class TrainingState:
     def _restore_order(self, tree: dict[str, Any]) -> list[str]:
         # The loaders' own generators first: one of them may be a stream of the process.
         inexact: list[str] = []
-        self._rng = _own(tree["rng"])
+        self._rng = own_tensors(tree["rng"])
         for name, position in self._positions.items():
             if name in tree["loader"]:
-                inexact += position.restore(_own(tree["loader"][name]), self._on_started)
+                inexact += position.restore(tree["loader"][name], self._on_started)
         return inexact + restore_rng(self._rng)
 
     def _on_started(self) -> None:
@@ -249,7 +251,7 @@ def _load(section: str, name: str, target: Any, state: Any) -> list[str]:  # noq
     if section == "model":
         # It copies tensors; what a module saves besides them it may keep.
         kept = {
-            key: _own(value) if key.endswith("_extra_state") else value
+            key: own_tensors(value) if key.endswith("_extra_state") else value
             for key, value in state.items()
         }
         target.load_state_dict(kept)
@@ -257,7 +259,7 @@ def _load(section: str, name: str, target: Any, state: Any) -> list[str]:  # noq
     if section == "scaler" and bool(state) is not target.is_enabled():
         here, saved = ("on", "off") if target.is_enabled() else ("off", "on")
         return [f"scaler {name!r}: {saved} at the save and {here} now, so the loss scale is lost"]
-    target.load_state_dict(_own(state))
+    target.load_state_dict(own_tensors(state))
     return []
 
 
@@ -272,18 +274,6 @@ def _write_extra(target: Any, state: Any) -> None:  # noqa: ANN401 - see Trainin
         write_generator(target, state)
     elif isinstance(target, dict):
         target.clear()
-        target.update(_own(state))
+        target.update(own_tensors(state))
     else:
-        target.load_state_dict(_own(state))
-
-
-def _own(value: Any) -> Any:  # noqa: ANN401 - any tree
-    """Return a copy whose tensors have memory of their own, not the checkpoint's buffer."""
-    if isinstance(value, torch.Tensor):
-        return value.clone()
-    if isinstance(value, dict):
-        copied = {key: _own(item) for key, item in value.items()}
-        return copied if type(value) is dict else type(value)(copied)
-    if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size):
-        return type(value)(_own(item) for item in value)
-    return value
+        target.load_state_dict(own_tensors(state))

@@ -10,8 +10,9 @@ from __future__ import annotations
 import zlib
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 __all__ = ["MAX_AHEAD", "Mark", "SamplerTap", "Walk"]
@@ -47,51 +48,47 @@ class Mark:
 
 
 class Walk:
-    """An iterator over a sampler that knows its place; begins at the first index asked for.
+    """An iterator over the indices of a pass that knows its place.
 
     Args:
-        sampler: Gives indices, or lists of them, one for each batch.
-        begin: Called with the walk before the first index is drawn; calls :meth:`open`.
+        indices: The sampler's own iterator.
+        made: What the sampler draws from, as it was before that iterator was made.
+        begin: Called with the walk before the first index is asked for; sets ``begun``.
+
+    Attributes:
+        begun: What the sampler draws from, as it was before the first index; None before.
     """
 
-    def __init__(self, sampler: Iterable[Any], begin: Callable[[Walk], None]) -> None:
-        self._sampler = sampler
+    def __init__(
+        self, indices: Iterator[Any], made: dict[str, Any], begin: Callable[[Walk], None]
+    ) -> None:
+        self._indices = indices
         self._begin = begin
-        self._iterator: Iterator[Any] | None = None
         self._asked: deque[Mark] = deque()  # as long as the loader looks ahead
         self._used: deque[Mark] = deque([Mark()], maxlen=MAX_AHEAD + 1)
-        self.is_finished = False
-        self.start: dict[str, Any] = {}
+        self.made = made
+        self.begun: dict[str, Any] | None = None
 
     def __iter__(self) -> Walk:
         return self
 
     def __next__(self) -> Any:  # noqa: ANN401 - an index or a list of them
         self.begin()
-        batch = next(self._iterator)  # type: ignore[arg-type]
+        batch = next(self._indices)
         last = self._asked[-1] if self._asked else self._used[-1]
         self._asked.append(last.after(batch))
         return batch
 
     def begin(self) -> None:
         """Begin, unless it has begun."""
-        if self._iterator is None:
+        if self.begun is None:
             self._begin(self)
 
-    def open(self, start: dict[str, Any], num_skipped: int = 0) -> Mark:
-        """Ask the sampler for its iterator, and return the place after the batches to skip.
-
-        Args:
-            start: What the sampler draws from, as it is now.
-            num_skipped: Batches to skip; fewer are where the pass is shorter.
-        """
-        self.start = start
-        self._iterator = iter(self._sampler)
+    def skip(self, num_batches: int) -> Mark:
+        """Leave batches out and return the place after them; fewer where the pass is shorter."""
         mark = Mark()
-        for batch in self._iterator if num_skipped else ():
+        for batch in islice(self._indices, num_batches):
             mark = mark.after(batch)
-            if mark.num_batches == num_skipped:
-                break
         self._used.append(mark)
         return mark
 
@@ -114,15 +111,15 @@ class SamplerTap:
 
     Args:
         sampler: The sampler; every attribute is its own.
-        begin: Given to each walk.
+        walk: Returns a walk over it.
     """
 
-    def __init__(self, sampler: Any, begin: Callable[[Walk], None]) -> None:  # noqa: ANN401
+    def __init__(self, sampler: Any, walk: Callable[[Any], Walk]) -> None:  # noqa: ANN401
         self._sampler = sampler
-        self._begin = begin
+        self._walk = walk
 
     def __iter__(self) -> Walk:
-        return Walk(self._sampler, self._begin)
+        return self._walk(self._sampler)
 
     def __len__(self) -> int:
         return len(self._sampler)
