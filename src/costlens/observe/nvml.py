@@ -74,8 +74,12 @@ class NvmlProbe:
         self._meters: dict[str, DeviceMeter] = {}
         self._readers: dict[str, DeviceReader] = {}
         self._xids: XidWatch | None = None
-        self._found_for: tuple[object, ...] | None = None
+        self._own: tuple[str, ...] = ()
+        self._order: str | None = None
+        self._problems: tuple[str, ...] = ()
+        self._chosen_for: tuple[object, ...] | None = None
         self._knows_torch = False
+        self._is_listed = False
         self._generation = 0
         self._num_samples = 0
         self._num_tries = 0
@@ -108,13 +112,13 @@ class NvmlProbe:
             else:
                 self._tell_absence()
         self._num_samples += 1
-        if self._num_samples % _LOOK_EVERY == 0 and any(m.is_lost for m in self._meters.values()):
-            self._found_for = None
+        if self._num_samples % _LOOK_EVERY == 0 and any(m.is_lost for m in self._current()):
+            self._is_listed = False
 
     def contribute(self) -> Mapping[str, object]:
         """Return ``gpus`` and ``gpu_driver`` of the record."""
         return {
-            "gpus": [meter.part() for meter in self._meters.values()],
+            "gpus": [meter.part() for meter in self._current()],
             "gpu_driver": self._driver.model_copy(update={"num_samples": self._num_samples}),
         }
 
@@ -124,6 +128,10 @@ class NvmlProbe:
             meter.interrupt()
         self._free_handles()
         self._session.close()
+
+    def _current(self) -> list[DeviceMeter]:
+        # A device that is ours no longer keeps its meter: it may be ours again.
+        return [self._meters[uuid] for uuid in self._own if uuid in self._meters]
 
     def _reopen(self) -> bool:
         # Opening may take long, and fail for as long as the process lives: not at every sample.
@@ -138,7 +146,7 @@ class NvmlProbe:
         for meter in self._meters.values():
             meter.interrupt()  # nothing that is shown is old
         self._driver = self._driver.model_copy(update={"state": "unavailable", "reason": reason})
-        self._found_for = None
+        self._is_listed = False
 
     def _free_handles(self) -> None:
         for reader in self._readers.values():
@@ -150,28 +158,32 @@ class NvmlProbe:
     def _drop_handles(self) -> None:
         self._readers.clear()
         self._xids = None
-        self._found_for = None
+        self._is_listed = False
 
     def _find(self) -> None:
-        """List the devices where something that decides on them has changed."""
+        """List the devices where they may have changed, and choose where what decides has."""
         rank, ordinals = self._state.rank, self._state.gpu_ordinals
         asked_for = (ordinals, rank.local_rank, rank.local_world_size)
         if self._session.generation != self._generation:
             self._drop_handles()  # they belong to an opening that is over
             self._generation = self._session.generation
         # What torch says once does not change, and asking again would take time.
-        is_settled = asked_for == self._found_for
-        torch_devices = None if is_settled and self._knows_torch else self._ask_torch()
-        if is_settled and torch_devices is None:
+        is_chosen = asked_for == self._chosen_for
+        torch_devices = None if is_chosen and self._knows_torch else self._ask_torch()
+        is_chosen = is_chosen and torch_devices is None
+        if is_chosen and self._is_listed:
             return
         listed = list_devices(self._session)
-        selection = self._select(listed, torch_devices)
-        own = choose_own(selection.devices, ordinals, rank.local_rank, rank.local_world_size)
-        by_uuid = {device.candidate.uuid: device for device in listed}
-        self._describe(selection)
-        self._adopt([by_uuid[candidate.uuid] for candidate in own[:MAX_GPUS]])
-        self._found_for = asked_for
-        self._knows_torch = torch_devices is not None
+        if not is_chosen:
+            # Not again because a device is lost: without it the numbers would mean others.
+            selection = self._select(listed, torch_devices)
+            own = choose_own(selection.devices, ordinals, rank.local_rank, rank.local_world_size)
+            self._own = tuple(dict.fromkeys(each.uuid for each in own[:MAX_GPUS]))
+            self._chosen_for, self._knows_torch = asked_for, torch_devices is not None
+            self._order, self._problems = selection.order, selection.problems
+        self._describe()
+        self._adopt({device.candidate.uuid: device for device in listed})
+        self._is_listed = True
 
     def _select(
         self, listed: Sequence[Device], torch_devices: Sequence[TorchDevice] | None
@@ -181,48 +193,60 @@ class NvmlProbe:
             return match_torch(torch_devices, candidates)
         return select_visible(*self._read_visible(), candidates)
 
-    def _describe(self, selection: Selection) -> None:
-        problems = [problem[:_MAX_PROBLEM] for problem in selection.problems[:_MAX_TOLD]]
+    def _describe(self) -> None:
+        problems = [problem[:_MAX_PROBLEM] for problem in self._problems[:_MAX_TOLD]]
         known = set(self._driver.problems)
         self._driver = describe_driver(self._session).model_copy(
-            update={"order": selection.order, "problems": problems}
+            update={"order": self._order, "problems": problems}
         )
         for problem in problems:
             if problem not in known:
                 self._tell("costlens.gpu.selection", f"{problem}; the other devices are sampled")
 
-    def _adopt(self, devices: Sequence[Device]) -> None:
+    def _adopt(self, listed: Mapping[str, Device]) -> None:
+        """Have a meter for each device that is ours, and a reader where it is listed."""
         is_simulated = (self._driver.driver_version or "").startswith(SIMULATED)
         has_own_pids = self._has_own_pids()
-        found = {device.candidate.uuid: device for device in devices}
-        # A device that is lost may not be listed any more, and is still ours.
-        kept = {u: m for u, m in self._meters.items() if u in found or m.is_lost}
+        for uuid in [*self._readers]:
+            # The handles of a device that was lost are not to be trusted again.
+            if uuid not in self._own or uuid not in listed or self._meters[uuid].is_lost:
+                self._readers.pop(uuid).close()
         is_renewed = self._xids is None
-        for uuid in [
-            u for u in self._readers if (u not in kept) or (u in found and kept[u].is_lost)
-        ]:
-            self._readers.pop(uuid).close()
-        for uuid, device in found.items():
-            if uuid not in kept:
+        for uuid in self._own:
+            device = listed.get(uuid)
+            if device is None:
+                self._lose(uuid)
+                continue
+            if uuid not in self._meters:
                 identity = identify(self._session, device, is_simulated=is_simulated)
-                kept[uuid] = DeviceMeter(identity)
+                self._meters[uuid] = DeviceMeter(identity)
             if uuid not in self._readers:
                 is_renewed = True
                 self._readers[uuid] = DeviceReader(self._session, device, has_own_pids=has_own_pids)
-        self._meters = kept
-        names = {meter.identity.name for meter in kept.values() if meter.identity.name}
-        if len(names) == 1:
-            self._state.rank_facts["accelerator"] = names.pop()
-        if is_simulated:
-            # Nobody computes on what does not exist: who sees it pays for it.
-            self._state.rank_facts["num_gpus"] = len(kept)
-        share = own_share(meter.identity for meter in kept.values())
-        if share is not None:
-            self._state.rank_facts["gpu_share"] = share
+        self._note_facts(is_simulated=is_simulated)
         if is_renewed:
             if self._xids is not None:
                 self._xids.close()
-            self._xids = XidWatch(self._session, devices)
+            self._xids = XidWatch(self._session, [listed[u] for u in self._own if u in listed])
+
+    def _lose(self, uuid: str) -> None:
+        meter = self._meters.get(uuid)
+        if meter is not None and not meter.is_lost:
+            meter.lose()
+            self._tell("costlens.gpu.lost", "the driver has lost a GPU", uuid=uuid)
+
+    def _note_facts(self, *, is_simulated: bool) -> None:
+        """Tell what the rank's price depends on."""
+        facts, identities = self._state.rank_facts, [meter.identity for meter in self._current()]
+        names = {identity.name for identity in identities if identity.name}
+        if len(names) == 1:
+            facts["accelerator"] = names.pop()
+        if is_simulated:
+            # Nobody computes on what does not exist: who sees it pays for it.
+            facts["num_gpus"] = len(identities)
+        share = own_share(identities)
+        if share is not None:
+            facts["gpu_share"] = share
 
     def _read(
         self, reader: DeviceReader, meter: DeviceMeter, now_ns: int, xids: tuple[int, ...]
@@ -237,9 +261,7 @@ class NvmlProbe:
         except Refusal as refusal:
             if refusal.word not in LOST:
                 raise
-            if not meter.is_lost:
-                meter.lose()
-                self._tell("costlens.gpu.lost", "the driver has lost a GPU", uuid=uuid)
+            self._lose(uuid)
             return
         if meter.is_lost:
             self._tell("costlens.gpu.recovered", "a GPU that was lost is back", uuid=uuid)

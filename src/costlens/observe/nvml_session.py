@@ -68,6 +68,7 @@ class Session:
         self.reason: str | None = "not_opened"
         self.generation = 0
         self._nvml: Any = None
+        self._mismatch: type[Exception] = Refusal
         self._pid: int | None = None
 
     @property
@@ -93,6 +94,7 @@ class Session:
             self.reason = "no_package"
             return
         self._nvml = pynvml
+        self._mismatch = getattr(pynvml, "NVMLLibraryMismatchError", pynvml.NVMLError)
         _watch_forks()
 
     def open(self) -> bool:
@@ -139,6 +141,9 @@ class Session:
             return method(*arguments)
         except self._nvml.NVMLError as error:
             raise Refusal(_name(error)) from None
+        except self._mismatch:
+            # So nvidia-ml-py says that an older driver does not have a function.
+            raise Refusal("not_in_library") from None
 
     def new(self, structure: str) -> Any:  # noqa: ANN401 - as the library has it
         """Return an empty structure of nvidia-ml-py, by its name.

@@ -19,6 +19,11 @@ _STEP_S = 0.5
 _POWER_CAP, _THERMAL = 0x4, 0x20
 _GIBIBYTE = 2**30
 
+_HEALTHY = (
+    *("ecc_corrected", "ecc_uncorrected", "rows_corrected", "pcie_replays"),
+    "nvlink_crc_errors",
+)
+
 
 @dataclass(frozen=True)
 class Board:
@@ -165,11 +170,7 @@ def describe(history: History, number: int) -> dict[str, Any]:
         "pcie_transmit_bytes": points(history.busy, 3e8, 0),
         "nvlink_receive_kibibytes": points(history.busy, 4e7, 0),
         "nvlink_transmit_kibibytes": points(history.busy, 4e7, 0),
-        "ecc_corrected": 0,
-        "ecc_uncorrected": 0,
-        "rows_corrected": 0,
-        "pcie_replays": 0,
-        "nvlink_crc_errors": 0,
+        **dict.fromkeys(_HEALTHY, 0),
         "xids": [],
         "processes": [],
     }
