@@ -184,6 +184,16 @@ class Recorder:
             timeline.rebase(Phase.OTHER)
         return end_ns
 
+    def cut_to(self, depth: int) -> None:
+        """End the iteration and leave phases until at most ``depth`` are open, at one moment."""
+        self.cut()
+        self.timeline.drop(depth)
+
+    def cut_into(self, phase: int) -> None:
+        """End the iteration and put a phase in the place of the one opened last, at one moment."""
+        self.cut()
+        self.timeline.replace(phase)
+
     def drain(self, max_rows: int) -> Iterator[Row]:
         """Yield up to ``max_rows`` unread rows, oldest first; pipeline thread only.
 

@@ -19,7 +19,6 @@ from costlens.core.timeline import Timeline
 __all__ = ["INERT_SCOPE", "CountTaker", "InertScope", "IterationScope", "PhaseScope"]
 
 _NOT_OPEN = -1
-_COMPUTE = int(Phase.COMPUTE)
 
 
 class CountTaker(Protocol):
@@ -80,9 +79,12 @@ class IterationScope:
 
     __slots__ = (
         "_boundaries",
+        "_counters",
         "_counts",
         "_depth",
+        "_enter_compute",
         "_has_warned",
+        "_levels",
         "_logger",
         "_micro_batches",
         "_recorder",
@@ -100,7 +102,10 @@ class IterationScope:
         self._recorder = recorder
         self._boundaries = boundaries
         self._logger = logger
+        self._counters = recorder.counters
         self._timeline = recorder.timeline
+        self._levels = self._timeline.levels
+        self._enter_compute = self._timeline.bracket(Phase.COMPUTE).__enter__
         self._values = values
         self._counts: tuple[object, object, object, object] = (None, None, None, None)
         self._micro_batches = 1
@@ -120,7 +125,7 @@ class IterationScope:
         Inside its own block it returns a scope that does nothing: the passes of an inner loop are
         parts of the iteration around it.
         """
-        if self._depth != _NOT_OPEN and self._timeline.depth > self._depth:
+        if self._depth != _NOT_OPEN and len(self._levels) - 1 > self._depth:
             self._warn_nested()
             return INERT_SCOPE
         self._counts = (samples, slots, tokens, loss_tokens)
@@ -134,10 +139,9 @@ class IterationScope:
             self._values.add_metric(name, value, number)
 
     def __enter__(self) -> IterationScope:
-        timeline = self._timeline
-        timeline.owner = get_ident()
-        self._depth = timeline.depth
-        timeline.enter(_COMPUTE)
+        self._timeline.owner = get_ident()
+        self._depth = len(self._levels) - 1
+        self._enter_compute()
         return self
 
     def __exit__(
@@ -149,14 +153,14 @@ class IterationScope:
         depth, self._depth = self._depth, _NOT_OPEN
         if kind is None:
             self._count()
-        self._timeline.unwind(depth)
-        if kind is None:
-            self._recorder.cut()
+            self._recorder.cut_to(depth)
             if self._boundaries is not None:
                 self._boundaries.note_iteration()
+        else:
+            self._timeline.unwind(depth)
 
     def _count(self) -> None:
-        counters = self._recorder.counters
+        counters = self._counters
         micro_batches = self._micro_batches
         if type(micro_batches) is int and 0 < micro_batches <= MAX_COUNT:
             counters.micro_batches += micro_batches
@@ -182,7 +186,7 @@ class IterationScope:
             self._hand_over("loss_tokens", loss_tokens)
 
     def _hand_over(self, name: str, value: object) -> None:
-        self._values.add_count(name, value, self._recorder.counters.iterations)
+        self._values.add_count(name, value, self._counters.iterations)
 
     def _warn_nested(self) -> None:
         if not self._has_warned:

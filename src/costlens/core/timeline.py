@@ -115,6 +115,10 @@ class Timeline:
         self.since_ns = now_ns
         return now_ns
 
+    def bracket(self, phase: int) -> Bracket:
+        """Return a block of a phase, for what is in every iteration."""
+        return Bracket(self, phase)
+
     def leave(self) -> int:
         """Close the phase opened last and return the time; the bottom of the stack stays open."""
         stack = self.levels
@@ -139,6 +143,14 @@ class Timeline:
         self.phase = effective
         self.since_ns = now_ns
         return now_ns
+
+    def drop(self, depth: int) -> None:
+        """Leave phases until at most ``depth`` are open, as of the last switch; see ``replace``."""
+        stack = self.levels
+        keep = depth + 1 if depth > 0 else 1
+        while len(stack) > keep:
+            stack.pop()
+        self.phase = stack[-1][1]
 
     def rebase(self, phase: Phase) -> int:
         """Change the phase at the bottom of the stack from now on and return the time.

@@ -32,16 +32,14 @@ class Hook:
     __torch_unserializable__ = True
 
     def __init__(self, report: Callable[..., None]) -> None:
-        self._report = report
-        self._contained = faults.contain("plain.hook")
+        self._report = faults.shield("plain.hook", report)
 
     def __call__(self, *args: Any) -> None:
         """Report; training thread, about 1 µs besides what the report costs."""
-        if torch.compiler.is_compiling():
+        if _is_compiling():
             self._meet_compiler(*args)
         elif _get_callback() is None:
-            with self._contained:
-                self._report(*args)
+            self._report(*args)
         else:
             self._run_apart(*args)
 
@@ -53,8 +51,7 @@ class Hook:
     # a real loop, so it stands only where dynamo is at work.
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _run_apart(self, *args: Any) -> None:
-        with self._contained:
-            self._report(*args)
+        self._report(*args)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (getattr, (contextlib.nullcontext(), "__exit__"))
@@ -70,6 +67,8 @@ class ModuleHook(Hook):
 def _no_callback() -> object:
     return Hook
 
+
+_is_compiling = torch.compiler.is_compiling
 
 # Older releases do not tell whether dynamo is at work: there, hooks always run apart.
 _get_callback: Callable[[], object] = getattr(

@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
+from costlens.core.guard import faults
 from costlens.core.overrides import Override
 from costlens.errors import ConfigError
 from costlens.observe.plain_loop import PlainLoop
@@ -27,6 +28,8 @@ __all__ = [
 
 T = TypeVar("T")
 
+_PLACE = "plain.loop"
+
 LoopSource = Callable[[], "PlainLoop | None"]
 """Returns the loop of the run at the moment, or None while the run is off."""
 
@@ -40,7 +43,7 @@ class WatchedIterator(Generic[T]):
         transfer: Moves a batch to a device, or None.
     """
 
-    __slots__ = ("_iterator", "_loop", "_next", "_transfer")
+    __slots__ = ("_begin", "_end", "_iterator", "_loop", "_next", "_transfer")
 
     def __init__(
         self,
@@ -52,6 +55,9 @@ class WatchedIterator(Generic[T]):
         self._iterator = iterator
         self._next = iterator.__next__
         self._transfer = transfer
+        if loop is not None:
+            self._begin = faults.shield(_PLACE, loop.begin_fetch)
+            self._end = faults.shield(_PLACE, loop.end_fetch)
 
     def __iter__(self) -> WatchedIterator[T]:
         return self
@@ -60,7 +66,15 @@ class WatchedIterator(Generic[T]):
         loop = self._loop
         if loop is not None and loop.must_stop():
             raise StopIteration
-        batch = self._next() if loop is None else fetch(loop, self._next, self._iterator)
+        if loop is None or not self._begin(self._iterator):
+            batch = self._next()
+        else:  # what `fetch` does, without a call of it
+            has_batch = False
+            try:
+                batch = self._next()
+                has_batch = True
+            finally:
+                self._end(has_batch)
         transfer = self._transfer
         if transfer is None:
             return batch
@@ -84,18 +98,15 @@ def fetch(loop: PlainLoop, take: Callable[[], T], taker: object, *, is_batch: bo
         taker: The iterator.
         is_batch: Whether a batch comes of it, rather than an iterator and its workers.
     """
-    is_timed = has_batch = False
-    with loop.contained:
-        is_timed = loop.begin_fetch(taker)
-    if not is_timed:
+    if not faults.call(_PLACE, loop.begin_fetch, taker):
         return take()
+    has_batch = False
     try:
         taken = take()
         has_batch = is_batch
         return taken
     finally:
-        with loop.contained:
-            loop.end_fetch(has_batch=has_batch)
+        faults.call(_PLACE, loop.end_fetch, has_batch)
 
 
 class WatchedLoader(Generic[T]):

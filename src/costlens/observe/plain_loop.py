@@ -83,6 +83,7 @@ class PlainLoop:
         self._state = state
         self._on_device = on_device
         self._gaps: DeviceGaps | None = None
+        self._counters = recorder.counters
         self._num_cut = recorder.counters.iterations
         self._is_explicit = False
         self._is_inferring = False
@@ -162,15 +163,15 @@ class PlainLoop:
             return False
         if self._steps or self._forward_depths or self._backward_depth != _NOT_OPEN:
             self._mend()
-        depth = self._fetch_depth = timeline.depth
+        depth = self._fetch_depth = len(timeline.levels) - 1
         if depth == 0:
             self._end_iteration()
-        now_ns = timeline.enter(self._fetch_phase(depth, id(taker)))
+        self._taker = id(taker)
+        now_ns = timeline.enter(self._fetch_phase(depth, self._taker))
         if self._num_fetches == 0:
             self._state.first_fetch_ns = now_ns
         if depth == 0 and not self._takers:
             self.recorder.start_ns = now_ns
-        self._taker = id(taker)
         if self._gaps is not None and timeline.phase == _DATA_WAIT:
             with self.contained:
                 self._gaps.begin_wait()
@@ -198,26 +199,28 @@ class PlainLoop:
             return False
         return not self.models or any(model.is_training() for model in self.models)
 
-    def end_fetch(self, *, has_batch: bool) -> None:
+    def end_fetch(self, has_batch: bool) -> None:  # noqa: FBT001 - a keyword costs more
         """Close the wait for a batch; only after ``begin_fetch`` returned True."""
         timeline = self.timeline
         depth, self._fetch_depth = self._fetch_depth, _NOT_OPEN
         is_validation = timeline.phase == _VALIDATION
         if self._gaps is not None:
             with self.contained:
-                self._gaps.end_wait(self.recorder.counters.iterations)
+                self._gaps.end_wait(self._counters.iterations)
         timeline.leave()
         if not has_batch:
             self._takers.clear()
             if depth == 0:
                 self._set_base(Phase.OTHER)
         elif is_validation:
-            self.recorder.counters.validation_batches += 1
+            self._counters.validation_batches += 1
             if depth == 0:
                 self._set_base(Phase.VALIDATION)
         elif depth == 0:
             self._takers.add(self._taker)
-            self._set_base(Phase.COMPUTE if self._is_inferring else Phase.OTHER)
+            phase = Phase.COMPUTE if self._is_inferring else Phase.OTHER
+            if timeline.base != phase:
+                self._set_base(phase)
 
     def begin_transfer(self) -> bool:
         """Open a transfer; return False off our thread."""
@@ -257,7 +260,7 @@ class PlainLoop:
         timeline = self.timeline
         if timeline.owner != get_ident() or not self._host.is_active:
             return
-        depth = timeline.depth
+        depth = len(timeline.levels) - 1
         self._forward_depths.append(depth)
         self._num_passes += 1
         if depth == 0 and is_training:
@@ -293,7 +296,7 @@ class PlainLoop:
         """
         if self._backward_depth != _NOT_OPEN or not self._host.is_active:
             return False
-        self._backward_depth = self.timeline.depth
+        self._backward_depth = len(self.timeline.levels) - 1
         self.timeline.enter(_BACKWARD)
         return True
 
@@ -320,7 +323,7 @@ class PlainLoop:
                 # Passes went by since: that step was abandoned, this is none inside it.
                 self._mend()
                 break
-        self._steps.append(_Step(owner, timeline.depth, self._num_passes))
+        self._steps.append(_Step(owner, len(timeline.levels) - 1, self._num_passes))
         timeline.enter(_OPTIMIZER)
         return True
 
@@ -347,7 +350,7 @@ class PlainLoop:
     # Iterations.
 
     def _end_iteration(self) -> None:
-        counters = self.recorder.counters
+        counters = self._counters
         if counters.iterations != self._num_cut:
             # Somebody else cut: the user brackets iterations, and nothing is inferred any more.
             self._is_explicit, self._is_inferring = True, False

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from threading import get_ident
+from types import TracebackType
 from typing import Protocol
 
 from costlens.core.clock import Clock
 from costlens.core.guard import faults
 from costlens.core.phases import NAMES, Phase
 from costlens.core.recorder import Recorder
-from costlens.core.timeline import Timeline
+from costlens.core.timeline import Bracket, Timeline
 
 __all__ = ["ITERATION", "RangedRecorder", "RangedTimeline", "Ranges"]
 
@@ -79,6 +80,10 @@ class RangedTimeline(Timeline):
             self._open_iteration(now_ns, self.levels[1:-1])
         self._reopen(self.levels[-1:], self.levels[-2][1] if len(self.levels) > 2 else None)
         return now_ns
+
+    def bracket(self, phase: int) -> Bracket:
+        """Return a block of a phase that opens and closes its range, too."""
+        return _RangedBracket(self, phase)
 
     def leave(self) -> int:
         """Close the phase opened last, and its range."""
@@ -145,6 +150,25 @@ class RangedTimeline(Timeline):
         _close(taken)
 
 
+class _RangedBracket(Bracket):
+    __slots__ = ("_phase",)
+
+    def __init__(self, timeline: RangedTimeline, phase: int) -> None:
+        super().__init__(timeline, phase)
+        self._phase = phase
+
+    def __enter__(self) -> None:
+        self._timeline.enter(self._phase)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        trace: TracebackType | None = None,
+    ) -> None:
+        self._timeline.leave()
+
+
 def _close(closers: list[Callable[[], object] | None]) -> None:
     for close in reversed(closers):
         if close is not None:
@@ -174,3 +198,16 @@ class RangedRecorder(Recorder):
         """End the iteration and its range, append its row and return the time."""
         self.timeline.close_iteration()
         return super().cut()
+
+    # The ranges of the phases that end with an iteration close inside of its own.
+
+    def cut_to(self, depth: int) -> None:
+        """Leave phases and their ranges, then end the iteration and its own."""
+        self.timeline.unwind(depth)
+        self.cut()
+
+    def cut_into(self, phase: int) -> None:
+        """Leave the phase opened last, end the iteration, and open another phase."""
+        self.timeline.leave()
+        self.cut()
+        self.timeline.enter(phase)

@@ -51,8 +51,12 @@ class BatchCounter:
             batch: What the loader gave.
             number: Number of the iteration in the attempt, from 0.
         """
-        if self._tokens is None and type(batch) in _WITHOUT_NAMES:
-            samples = _first_size(batch, _MAX_DEPTH)
+        kind = type(batch)
+        if self._tokens is None and kind in _WITHOUT_NAMES:
+            if kind is not torch.Tensor:
+                samples = _first_size(batch, _MAX_DEPTH)
+            else:
+                samples = batch.shape[0] if batch.dim() else None  # type: ignore[attr-defined]
             if samples is not None:
                 self._add_samples(samples)
             return

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from costlens.core.phases import Phase
 from costlens.core.recorder import Recorder
 from costlens.core.snapshot_builder import AttemptState
-from costlens.core.timeline import Bracket, Timeline
+from costlens.core.timeline import Timeline
 from costlens.observe.device_events import DeviceGaps
 from costlens.observe.trainer.brackets import BracketProfiler
 
@@ -39,6 +39,7 @@ class LoopTimes:
         on_iterators: Called once an epoch or evaluation, when its iterators have been made.
         is_tuning: Tells whether what runs now is a tuner's trial and not the fit itself.
         note_save: Called when a save is complete.
+        num_backward: Backward passes under way.
         num_micro: Training steps that returned in the batch under way.
         num_begun: Batches and updates that were begun: what was under way before is abandoned.
         profiler: Tells when the next bracket opens.
@@ -46,11 +47,7 @@ class LoopTimes:
     """
 
     __slots__ = (
-        "_enter_backward",
-        "_enter_gap",
         "_has_wait",
-        "_leave",
-        "_num_backward",
         "counters",
         "gaps",
         "has_gap",
@@ -60,6 +57,7 @@ class LoopTimes:
         "is_starting",
         "is_tuning",
         "note_save",
+        "num_backward",
         "num_begun",
         "num_micro",
         "on_iterators",
@@ -85,36 +83,11 @@ class LoopTimes:
         self.note_save: Callable[[], None] = _note_nothing
         self.has_gap = False
         self._has_wait = False
-        self._num_backward = 0
-        self._enter_backward = Bracket(timeline, Phase.BACKWARD).__enter__
-        gap = Bracket(timeline, Phase.LOGGING)
-        self._enter_gap, self._leave = gap.__enter__, gap.__exit__
+        self.num_backward = 0
         self.num_micro = 0
         self.num_begun = 0
 
     # A batch from fetch to fetch.
-
-    def begin_fetch(self) -> None:
-        """End the iteration before and begin to wait for the next batch; about 2 µs."""
-        timeline = self.timeline
-        if self.has_gap and self.is_complete and timeline.base != _STARTUP:
-            # As ever: the gap, the row and the wait meet in one reading of the clock.
-            self.has_gap = self.is_complete = False
-            self.recorder.cut()
-            timeline.replace(_DATA_WAIT)
-        else:
-            self.end_iteration()
-            if self.is_starting:
-                self._end_setup()
-            timeline.enter(_DATA_WAIT)
-        if self.gaps is not None:
-            self.gaps.begin_wait()
-
-    def end_fetch(self) -> None:
-        """End the wait for a batch."""
-        if self.gaps is not None:
-            self.gaps.end_wait(self.counters.iterations)
-        self._leave()
 
     def end_iteration(self) -> None:
         """Cut the row of a batch that is complete, the gap after it included; about 1 µs."""
@@ -142,23 +115,6 @@ class LoopTimes:
         self.is_new_evaluation = False
         self.on_iterators()
 
-    def open_backward(self) -> None:
-        """Begin the backward pass."""
-        self._num_backward += 1
-        self._enter_backward()
-
-    def close_backward(self) -> None:
-        """End the backward pass."""
-        if self._num_backward:
-            self._num_backward -= 1
-            self._leave()
-
-    def open_gap(self) -> None:
-        """Begin what follows a batch up to the next fetch."""
-        if not self.has_gap:
-            self.has_gap = True
-            self._enter_gap()
-
     # Set-up and end of a fit.
 
     def begin_setup(self) -> None:
@@ -169,7 +125,8 @@ class LoopTimes:
         if self.timeline.base != _STARTUP:
             self.timeline.rebase(Phase.STARTUP)
 
-    def _end_setup(self) -> None:
+    def end_setup(self) -> None:
+        """End the set-up of a fit with its first fetch."""
         # The first iteration is start-up as well: its cut ends that.
         self.is_starting = False
         self.recorder.start_ns = self.timeline.mark()
@@ -191,7 +148,7 @@ class LoopTimes:
         """Leave what an exception left open above ``depth``."""
         if self.timeline.depth > depth:
             self.timeline.unwind(depth)
-            self._num_backward = 0
+            self.num_backward = 0
             self.has_gap = False
 
     # Iterators are created, and workers started, before the first bracket of an epoch.
@@ -213,7 +170,9 @@ class LoopTimes:
             self._has_wait = False
             if self.profiler is not None:
                 self.profiler.at_next_bracket(None)
-            self.end_fetch()
+            if self.gaps is not None:
+                self.gaps.end_wait(self.counters.iterations)
+            self.timeline.leave()
             self.on_iterators()
 
 

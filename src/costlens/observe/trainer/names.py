@@ -15,11 +15,13 @@ from costlens.observe.trainer.loop import LoopTimes
 from costlens.observe.trainer.scopes import (
     UNTOUCHED,
     AfterScope,
-    BeforeScope,
+    BackwardBegin,
+    BackwardEnd,
     EdgeScope,
     EpochScope,
     FetchScope,
     FrameScope,
+    GapBegin,
     StepScope,
     UpdateScope,
 )
@@ -87,7 +89,7 @@ class ScopeMaker:
         return UNTOUCHED
 
     def _phase(self, phase: Phase) -> Bracket:
-        return Bracket(self._times.timeline, phase)
+        return self._times.timeline.bracket(phase)
 
     def _strategy(self, hook: str) -> Scope:
         times = self._times
@@ -111,9 +113,9 @@ class ScopeMaker:
         phase = _PHASE_OF_HOOK.get(hook, Phase.CALLBACKS)
         # The backward pass lies between the first two, in manual optimization as well.
         edges: dict[str, Scope] = {
-            "on_before_backward": AfterScope(times.open_backward),
-            "on_after_backward": BeforeScope(times.close_backward),
-            "on_train_batch_end": AfterScope(times.open_gap),
+            "on_before_backward": BackwardBegin(times),
+            "on_after_backward": BackwardEnd(times),
+            "on_train_batch_end": GapBegin(times),
         }
         edge = edges.get(hook)
         if not is_working:

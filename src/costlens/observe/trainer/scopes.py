@@ -11,7 +11,6 @@ from types import TracebackType
 from typing import cast
 
 from costlens.core.phases import Phase
-from costlens.core.timeline import Bracket
 from costlens.observe.trainer.brackets import Scope
 from costlens.observe.trainer.given import Trainer
 from costlens.observe.trainer.loop import LoopTimes
@@ -19,19 +18,20 @@ from costlens.observe.trainer.loop import LoopTimes
 __all__ = [
     "UNTOUCHED",
     "AfterScope",
-    "BeforeScope",
+    "BackwardBegin",
+    "BackwardEnd",
     "EdgeScope",
     "EpochScope",
     "EvaluationScope",
     "FetchScope",
     "FrameScope",
+    "GapBegin",
     "StepScope",
     "UpdateScope",
 ]
 
+_DATA_WAIT = int(Phase.DATA_WAIT)
 _VALIDATION = int(Phase.VALIDATION)
-_enter = Bracket.__enter__
-_leave = Bracket.__exit__
 
 # Formatting an empty text takes any arguments, gives what is false (so exceptions pass) and runs no
 # line of Python: a method that does nothing costs twice as much.
@@ -48,23 +48,6 @@ class Untouched:
 
 UNTOUCHED = Untouched()
 """The one scope of its kind."""
-
-
-class BeforeScope:
-    """A scope with something to do at its start.
-
-    Args:
-        call: What it does.
-    """
-
-    __slots__ = ("_call",)
-    __exit__ = _nothing
-
-    def __init__(self, call: Callable[[], None]) -> None:
-        self._call = call
-
-    def __enter__(self) -> None:
-        self._call()
 
 
 class AfterScope:
@@ -118,51 +101,18 @@ class EdgeScope:
         self._outer.__exit__(kind, error, trace)
 
 
-class StepScope(Bracket):
+class StepScope:
     """Around a training step: a forward pass, and a micro-batch if it returns."""
 
-    __slots__ = ("_times",)
+    __slots__ = ("_enter", "_leave", "_times")
 
     def __init__(self, times: LoopTimes) -> None:
-        super().__init__(times.timeline, Phase.FORWARD)
-        self._times = times
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        trace: TracebackType | None = None,
-    ) -> None:
-        _leave(self)
-        if kind is None:
-            self._times.num_micro += 1
-
-
-class UpdateScope(Bracket):
-    """Around an attempt to update parameters."""
-
-    __slots__ = ("_times",)
-
-    def __init__(self, times: LoopTimes) -> None:
-        super().__init__(times.timeline, Phase.OPTIMIZER)
+        bracket = times.timeline.bracket(Phase.FORWARD)
+        self._enter, self._leave = bracket.__enter__, bracket.__exit__
         self._times = times
 
     def __enter__(self) -> None:
-        self._times.num_begun += 1
-        _enter(self)
-
-
-class FetchScope:
-    """Around the fetch of a training batch."""
-
-    __slots__ = ("_begin", "_end")
-
-    def __init__(self, times: LoopTimes) -> None:
-        self._begin = times.begin_fetch
-        self._end = times.end_fetch
-
-    def __enter__(self) -> None:
-        self._begin()
+        self._enter()
 
     def __exit__(
         self,
@@ -170,7 +120,130 @@ class FetchScope:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._end()
+        self._leave()
+        if kind is None:
+            self._times.num_micro += 1
+
+
+class UpdateScope:
+    """Around an attempt to update parameters."""
+
+    __slots__ = ("_enter", "_leave", "_times")
+
+    def __init__(self, times: LoopTimes) -> None:
+        bracket = times.timeline.bracket(Phase.OPTIMIZER)
+        self._enter, self._leave = bracket.__enter__, bracket.__exit__
+        self._times = times
+
+    def __enter__(self) -> None:
+        self._times.num_begun += 1
+        self._enter()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._leave()
+
+
+class BackwardBegin:
+    """Before the backward pass: with its end, if no exception passes, that pass begins."""
+
+    __slots__ = ("_enter", "_times")
+    __enter__ = _nothing
+
+    def __init__(self, times: LoopTimes) -> None:
+        bracket = times.timeline.bracket(Phase.BACKWARD)
+        self._enter = bracket.__enter__
+        self._times = times
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self._times.num_backward += 1
+            self._enter()
+
+
+class BackwardEnd:
+    """After the backward pass: with its beginning, that pass has ended."""
+
+    __slots__ = ("_leave", "_times")
+    __exit__ = _nothing
+
+    def __init__(self, times: LoopTimes) -> None:
+        bracket = times.timeline.bracket(Phase.BACKWARD)
+        self._leave = bracket.__exit__
+        self._times = times
+
+    def __enter__(self) -> None:
+        times = self._times
+        if times.num_backward:
+            times.num_backward -= 1
+            self._leave()
+
+
+class GapBegin:
+    """The last bracket of a batch: behind it lies what comes before the next fetch."""
+
+    __slots__ = ("_enter", "_times")
+    __enter__ = _nothing
+
+    def __init__(self, times: LoopTimes) -> None:
+        bracket = times.timeline.bracket(Phase.LOGGING)
+        self._enter = bracket.__enter__
+        self._times = times
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        times = self._times
+        if kind is None and not times.has_gap:
+            times.has_gap = True
+            self._enter()
+
+
+class FetchScope:
+    """Around the fetch of a training batch: the iteration before ends, the wait begins."""
+
+    __slots__ = ("_enter", "_leave", "_times")
+
+    def __init__(self, times: LoopTimes) -> None:
+        bracket = times.timeline.bracket(Phase.DATA_WAIT)
+        self._enter, self._leave = bracket.__enter__, bracket.__exit__
+        self._times = times
+
+    def __enter__(self) -> None:
+        times = self._times
+        if times.has_gap and times.is_complete and not times.is_starting:
+            times.has_gap = times.is_complete = False  # as ever: the gap ends here
+            times.recorder.cut_into(_DATA_WAIT)
+        else:
+            times.end_iteration()
+            if times.is_starting:
+                times.end_setup()
+            self._enter()
+        if times.gaps is not None:
+            times.gaps.begin_wait()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        times = self._times
+        if times.gaps is not None:
+            times.gaps.end_wait(times.counters.iterations)
+        self._leave()
 
 
 class FrameScope:

@@ -18,6 +18,9 @@ from costlens.observe.trainer.loop import LoopTimes
 
 __all__ = ["StepCounter"]
 
+# Torch's base class has one that only raises.
+_NUM_PLAIN_STEPS = 2
+
 
 class StepCounter:
     """Counts updates until :meth:`remove`; its hooks run on the training thread, about 1 µs.
@@ -49,6 +52,9 @@ class StepCounter:
         self.times.counters.watch_steps()
         self.is_silent = not all(hasattr(each, "register_step_post_hook") for each in optimizers)
         for optimizer in () if self.is_silent else optimizers:
+            if not _may_nest(optimizer):
+                self._handles.append(optimizer.register_step_post_hook(self.count))
+                continue
             calls = _Calls(self.times, self.count)
             self._handles.append(optimizer.register_step_pre_hook(calls.begin))
             self._handles.append(optimizer.register_step_post_hook(calls.end))
@@ -61,7 +67,7 @@ class StepCounter:
             handle.remove()
         self._handles.clear()
 
-    def count(self, optimizer: Optimizer) -> None:
+    def count(self, optimizer: Optimizer, *_: object) -> None:
         """Count a call of an optimizer's step that returned."""
         self.num_calls += 1
         counters = self.times.counters
@@ -80,6 +86,11 @@ class StepCounter:
         if self.num_calls == before:
             self.times.counters.skipped_steps += 1
         return result
+
+
+def _may_nest(optimizer: Optimizer) -> bool:
+    """Return whether a step of this optimizer may call one that it inherits."""
+    return sum("step" in vars(kind) for kind in type(optimizer).__mro__[:-1]) > _NUM_PLAIN_STEPS
 
 
 class _Calls:

@@ -15,7 +15,7 @@ from costlens.core.guard import faults
 from costlens.core.phases import Phase
 from costlens.core.recorder import Recorder
 from costlens.core.snapshot_builder import AttemptState
-from costlens.core.timeline import Bracket, Timeline
+from costlens.core.timeline import Timeline
 from costlens.observe.device_events import DeviceGaps
 from costlens.observe.device_values import DeviceValues
 from costlens.observe.flops import count_parameters
@@ -121,9 +121,9 @@ class TrainerWatch:
         self._state.stage = facts.stage_name(stage)
         scopes = ScopeTable(ScopeMaker(times, self._is_overridden))
         times.profiler = BracketProfiler.install(trainer, scopes)
-        self._wrap(trainer.strategy, "load_checkpoint", Bracket(times.timeline, Phase.RESTORE))
+        self._wrap(trainer.strategy, "load_checkpoint", times.timeline.bracket(Phase.RESTORE))
         # Behind it, Lightning creates the iterator and with it the workers.
-        wait = Bracket(times.timeline, Phase.DATA_WAIT)
+        wait = times.timeline.bracket(Phase.DATA_WAIT)
         loading = EdgeScope(AfterScope(self._after_loader), wait)
         self._wrap(trainer.strategy, "process_dataloader", loading)
         for loop, name in facts.iterate_evaluations(trainer, stage):
