@@ -52,6 +52,7 @@ NAMES = {
     "costlens.run.info",
     "costlens.run.cost",
     "costlens.run.goodput.ratio",
+    "costlens.run.unit.cost",
     "costlens.run.ranks",
     "costlens.run.steps",
     "costlens.run.time",

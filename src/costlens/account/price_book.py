@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
-from decimal import Decimal, DecimalException, localcontext
+from decimal import Context, Decimal, DecimalException
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -45,10 +45,13 @@ _LIST_PRICES = Path(__file__).parent / "data" / "prices.toml"
 _MAX_ENTRIES = 200_000
 _MAX_AMOUNT = Decimal(1_000_000_000)
 _AMOUNT_GRAIN = Decimal("1e-12")
-_PRECISION = 40
+# The host application may have changed the process's decimal context.
+_AMOUNTS = Context(prec=40)
 # What SkyPilot's names leave out.
 _SKYPILOT_NAMES = {"A100": "A100-40GB", "V100": "V100-16GB"}
-_SKYPILOT_COLUMNS = frozenset({"InstanceType", "AcceleratorName", "AcceleratorCount", "Price"})
+_SKYPILOT_COLUMNS = ("InstanceType", "AcceleratorName", "AcceleratorCount", "Price")
+
+_SKYPILOT_READ = (*_SKYPILOT_COLUMNS, "SpotPrice", "Region", "AvailabilityZone")
 
 Text = Annotated[str, Field(min_length=1, max_length=200)]
 
@@ -125,7 +128,7 @@ def parse_price_book(data: bytes, name: str) -> PriceBook:
     except UnicodeDecodeError as error:
         raise ConfigError(f"price book {name}: it is not UTF-8 text") from error
     header = {column.strip() for column in text.partition("\n")[0].split(",")}
-    is_skypilot = header >= _SKYPILOT_COLUMNS
+    is_skypilot = header >= {*_SKYPILOT_COLUMNS}
     found = _skypilot_entries(text, name) if is_skypilot else _toml_entries(text, name)
     entries: list[BookEntry] = []
     for entry in found:
@@ -223,11 +226,17 @@ def _explain(error: ValidationError) -> str:
 
 
 def _skypilot_entries(text: str, name: str) -> Iterator[BookEntry]:
-    rows = csv.DictReader(io.StringIO(text, newline=""))
+    rows = csv.reader(io.StringIO(text, newline=""))
     try:
+        columns = {column.strip(): index for index, column in enumerate(next(rows))}
+        wanted = {name: columns[name] for name in _SKYPILOT_READ if name in columns}
         for row in rows:
-            yield from _skypilot_row({key: value or "" for key, value in row.items() if key})
-    except (csv.Error, DecimalException, ValueError, AttributeError) as error:
+            if row:
+                # A hundred thousand entries have a few hundred names between them.
+                yield from _skypilot_row(
+                    {name: sys.intern(row[index].strip()) for name, index in wanted.items()}
+                )
+    except (csv.Error, DecimalException, ValueError, IndexError) as error:
         raise ConfigError(
             f"price book {name}, line {rows.line_num}: not a row of a SkyPilot catalog "
             f"({type(error).__name__})"
@@ -235,10 +244,9 @@ def _skypilot_entries(text: str, name: str) -> Iterator[BookEntry]:
 
 
 def _skypilot_row(row: Mapping[str, str]) -> Iterable[BookEntry]:
-    count = _number(row.get("AcceleratorCount", "")) or Decimal(0)
-    accelerator = row["AcceleratorName"].strip() if count > 0 else ""
-    instance_type = row["InstanceType"].strip()
-    if not (accelerator or instance_type):
+    count = _number(row["AcceleratorCount"]) or Decimal(0)
+    accelerator = row["AcceleratorName"] if count > 0 else ""
+    if not (accelerator or row["InstanceType"]):
         return
     columns: tuple[tuple[str, CapacityType], ...] = (("Price", "on_demand"), ("SpotPrice", "spot"))
     for column, capacity_type in columns:
@@ -251,16 +259,16 @@ def _skypilot_row(row: Mapping[str, str]) -> Iterable[BookEntry]:
             unit="gpu" if accelerator else "node",
             currency="USD",
             accelerator=_SKYPILOT_NAMES.get(accelerator, accelerator) or None,
-            instance_type=instance_type or None,
-            region=row.get("Region", "").strip() or None,
-            zone=row.get("AvailabilityZone", "").strip() or None,
+            instance_type=row["InstanceType"] or None,
+            region=row.get("Region") or None,
+            zone=row.get("AvailabilityZone") or None,
             capacity_type=capacity_type,
             source="SkyPilot catalog",
         )
 
 
 def _number(text: str) -> Decimal | None:
-    value = Decimal(text.strip()) if text.strip() else None
+    value = Decimal(text) if text else None
     if value is None or value.is_nan():
         return None
     if not 0 <= value < _MAX_AMOUNT:
@@ -269,9 +277,7 @@ def _number(text: str) -> Decimal | None:
 
 
 def _divide(price: Decimal, count: Decimal) -> Decimal:
-    with localcontext() as context:
-        context.prec = _PRECISION
-        return (price / count).quantize(_AMOUNT_GRAIN)
+    return _AMOUNTS.quantize(_AMOUNTS.divide(price, count), _AMOUNT_GRAIN)
 
 
 def shown_entries(entries: Iterable[BookEntry]) -> list[Mapping[str, Any]]:

@@ -65,12 +65,14 @@ def _answer(config: Config, rank: RankPart) -> dict[str, Any]:
     from costlens.account.price_book import shown_entries
     from costlens.account.price_choice import choose_price
     from costlens.account.prices import ask_price, resolve_energy_price, resolve_price
+    from costlens.observe.placement import detect_placement
     from costlens.observe.pricing import read_price_book
 
     listed = None
     if config.price_book is not None:
         day = datetime.now(timezone.utc).date()
-        listed = choose_price(read_price_book(config.price_book), ask_price(config, rank, day))
+        query = ask_price(config, rank, day, detect_placement().job)
+        listed = choose_price(read_price_book(config.price_book), query)
     price = resolve_price(config, rank, config.source_of, listed)
     energy = resolve_energy_price(config, config.source_of)
     known = not isinstance(price, str)

@@ -10,9 +10,15 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["BudgetAction", "BudgetPart", "RunTotalsPart"]
+__all__ = ["UNITS", "BudgetAction", "BudgetPart", "RunTotalsPart"]
 
 BudgetAction = Literal["warn", "stop"]
+
+UNITS = (
+    *("token", "productive_token", "sample", "step", "productive_step", "gpu_hour"),
+    "effective_gpu_hour",
+)
+"""What the money of a run is divided by."""
 
 _MONEY = r"^[0-9]{1,20}(\.[0-9]{1,40})?$"
 
@@ -25,6 +31,11 @@ class RunTotalsPart(BaseModel):
     time_s: float = Field(ge=0, description="Paid seconds of all ranks and attempts.")
     cost: dict[str, str] = Field(
         default_factory=dict, description="Money by currency; empty when unknown, never added up."
+    )
+    unit_cost: dict[str, str] = Field(
+        default_factory=dict,
+        description="Money per one token, step and so on, by the names of UNITS; only what is "
+        "known, and only where all money is in one currency.",
     )
     is_partial: bool = Field(
         False, description="Whether a price, a rank or an attempt is missing from the cost."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 
-from costlens.core.budget_records import BudgetPart, RunTotalsPart
+from costlens.core.budget_records import UNITS, BudgetPart, RunTotalsPart
 from costlens.core.snapshot import Snapshot
 from costlens.export.metric import Metric
 from costlens.export.readings import Point, Read, each, one
@@ -39,6 +39,18 @@ def _run_cost(snapshot: Snapshot) -> Iterable[Point]:
     return [({"costlens.cost.currency": name}, float(Decimal(cost[name]))) for name in first]
 
 
+def _unit_cost(snapshot: Snapshot) -> Iterable[Point]:
+    totals = snapshot.record.run_totals
+    if totals is None or len(totals.cost) != 1:
+        return []
+    (currency,) = totals.cost
+    return [
+        ({"costlens.cost.per": unit, "costlens.cost.currency": currency}, float(Decimal(money)))
+        for unit, money in totals.unit_cost.items()
+        if unit in UNITS
+    ]
+
+
 def _of_budget(get: Callable[[BudgetPart], float | None]) -> Read:
     def read(snapshot: Snapshot) -> Iterable[Point]:
         budget = snapshot.record.budget
@@ -67,6 +79,15 @@ RUN_METRICS: tuple[Metric, ...] = (
         _run_cost,
         _CURRENCY,
         num_own=_MAX_CURRENCIES,
+    ),
+    Metric(
+        "costlens.run.unit.cost",
+        "gauge",
+        "{currency}",
+        "Money of the run over all attempts and ranks per one of what the attribute names: a "
+        "token, a sample, an optimizer step, a paid or an effective hour of a GPU.",
+        _unit_cost,
+        {"costlens.cost.per": UNITS, **_CURRENCY},
     ),
     Metric(
         "costlens.run.goodput.ratio",

@@ -17,7 +17,7 @@ from costlens.account.price_book import (
     parse_price_book,
     read_bundled,
 )
-from costlens.account.price_choice import Choice, choose_price
+from costlens.account.price_choice import Choice, PriceQuery, choose_price
 from costlens.account.prices import (
     ask_price,
     count_unowned,
@@ -52,7 +52,7 @@ class PriceProbe:
         self._state = state
         self._errand: Errand[PriceBook] | None = None
         self._is_told = False
-        self._answer: tuple[RankPart, Choice | None, PricePart | str] | None = None
+        self._answer: tuple[PriceQuery, Choice] | None = None
 
     def load(self) -> None:
         """Import what a book's place needs."""
@@ -82,7 +82,8 @@ class PriceProbe:
 
     def contribute(self) -> Mapping[str, object]:
         """Return the price as it is known by now."""
-        price = self._price(self._state.describe_rank())
+        rank = self._state.describe_rank()
+        price = resolve_price(self._config, rank, self._config.source_of, self._look_up(rank))
         known = isinstance(price, PricePart)
         return {
             "price": price if known else None,
@@ -93,24 +94,18 @@ class PriceProbe:
     def stop(self) -> None:
         """Leave an errand that is still under way to itself: it holds nothing up."""
 
-    def _price(self, rank: RankPart) -> PricePart | str:
-        listed = self._look_up(rank)
-        if self._answer is None or self._answer[:2] != (rank, listed):
-            price = resolve_price(self._config, rank, self._config.source_of, listed)
-            self._answer = (rank, listed, price)
-        return self._answer[2]
-
     def _look_up(self, rank: RankPart) -> Choice | None:
         if self._errand is None or not self._errand.is_done:
             return None
-        if self._answer is not None and self._answer[0] == rank and self._answer[1] is not None:
-            return self._answer[1]
         book = self._errand.result
         if book is None:
             source = self._config.source_of("price_book")
             return Choice(None, f"the price book of {source} could not be read; the log says why")
-        day = launch_day(self._state)
-        return choose_price(book, ask_price(self._config, rank, day, self._state.job))
+        query = ask_price(self._config, rank, launch_day(self._state), self._state.job)
+        # The same question has the same answer: a book has a hundred thousand entries.
+        if self._answer is None or self._answer[0] != query:
+            self._answer = (query, choose_price(book, query))
+        return self._answer[1]
 
     def _tell(self) -> None:
         if self._is_told or self._errand is None or not self._errand.is_done:

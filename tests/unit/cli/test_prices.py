@@ -73,3 +73,14 @@ def test_the_books_place_is_shown_without_secrets(
     assert "t0ken" not in out
     assert "pw" not in out
     assert "host/prices.csv" in out
+
+
+def test_the_scheduler_of_this_machine_is_asked(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a run here would know of its machine decides here, too; an option goes first."""
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("POD_NAME", "train-0")
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "cloud.provider=lambda")
+    arguments = ("prices", "--book", "bundled", "--accelerator", "NVIDIA A10", "--json")
+    assert json.loads(cli(*arguments)[1])["price"]["amount"] == "0.86"
+    modal = json.loads(cli(*arguments, "--provider", "modal")[1])
+    assert modal["price"]["amount"] == "1.1"

@@ -153,7 +153,7 @@ def complete(price: PricePart | None = PRICE) -> Rehearsal:
     run = Rehearsal(price=price)
     run.run_totals = RunTotalsPart(
         time_s=70.0, cost={"EUR": "0.07"}, goodput=0.6, productive_steps=18, lost_steps=2,
-        tokens=2000, num_records=2,
+        tokens=2000, num_records=2, unit_cost={"token": "0.000035", "step": "0.0035"},
     )  # fmt: skip
     run.budget = BudgetPart(amount="0.10", currency="EUR", action="warn", spent="0.07", share=0.7)
     run.state.start_step, run.state.end_step, run.state.total_steps = 40, 60, 100

@@ -371,3 +371,13 @@ def test_mfu_is_a_ratio_of_known_work_and_known_peak() -> None:
     """100 tokens a second at 1e9 FLOPs each are a tenth of 1e12 FLOP/s."""
     assert values(complete().look(), "costlens.mfu.ratio") == {"": pytest.approx(0.1)}
     assert values(Rehearsal().look(), "costlens.mfu.ratio") == {}
+
+
+def test_unit_costs_of_the_run_name_what_they_are_per() -> None:
+    """C107: the attribute names the unit, and the money is that of one of it."""
+    found = values(complete().look(), "costlens.run.unit.cost")
+    assert found == {"token EUR": 0.000035, "step EUR": 0.0035}
+    run = complete()
+    assert run.run_totals is not None
+    run.run_totals = run.run_totals.model_copy(update={"cost": {"EUR": "1", "USD": "1"}})
+    assert values(run.look(), "costlens.run.unit.cost") == {}

@@ -144,3 +144,22 @@ def test_a_store_that_fails_is_tried_again_and_then_done_without(
         clock.advance(10.0)
         assert view.is_ready is is_ready
     assert not view.is_complete
+
+
+def test_the_totals_tell_what_a_unit_costs() -> None:
+    """C107: 2 ranks × 100 s at 0.01 a second for 10 tokens and 10 steps; one currency only."""
+    totals = total_run([make_rank(1, rank) for rank in range(2)], START + 100, is_complete=True)
+    assert (totals.cost, totals.unit_cost["token"]) == ({"USD": "2.00"}, "0.20")
+    assert "step" not in totals.unit_cost, "38 ranks that made the steps, too, have no record"
+    alone = make_record(
+        time_s={"compute": 100.0},
+        price=make_price("36"),
+        progress={"iterations": 10, "optimizer_steps": 10, "samples": 20, "tokens": 0},
+    )
+    assert total_run([alone], START + 100).unit_cost == {
+        "sample": "0.05",
+        "step": "0.10",
+        "productive_step": "0.10",
+    }, "C108: no tokens and no GPUs have no cost"
+    euro = make_record(attempt=2, time_s={"compute": 1.0}, price=make_price("1", currency="EUR"))
+    assert total_run([alone, euro], START + 100).unit_cost == {}, "C111: currencies stay apart"

@@ -102,6 +102,11 @@ def test_what_the_scheduler_says_of_the_machine_counts(book: Path) -> None:
     state.job = JobPart(scheduler="kubernetes", instance_type="cpu-64", capacity_type="odd")
     price: Any = _probe(state, price_book=str(book)).contribute()["price"]
     assert price.entry == "cpu-64"
+    late = _state()
+    probe = _probe(late, price_book=str(book))
+    assert probe.contribute()["price"] is None
+    late.job = JobPart(scheduler="slurm", instance_type="cpu-64")
+    assert probe.contribute()["price"] == price, "the scheduler may tell later"
     state = _state(2, "H100")
     state.job = JobPart(scheduler="slurm", num_gpus=8)
     _probe(state, price_book=str(book))
