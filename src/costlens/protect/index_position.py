@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from costlens.protect.packing import own_tensors
 from costlens.protect.position import Position, Report, State
 from costlens.protect.rng import capture_host_rng, restore_rng
 from costlens.protect.sources import name_other_sources, read_sources, write_sources
@@ -76,7 +77,7 @@ class IndexPosition(Position):
         self.num_passes = state["num_passes"]
         inexact = self._compare(state) + name_other_sources(self._loader(), state["made"])
         if state["is_in_pass"]:
-            self._restored, self._on_started = state, on_started
+            self._restored, self._on_started = own_tensors(state), on_started
         else:
             write_sources(self._loader(), state["made"])
             self._has_iterator_to_spare = state["has_iterator"]
