@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import Decimal
+from math import isfinite
 
 from costlens.account.hardware import Peak, find_peak
 from costlens.config import Config
@@ -72,7 +73,7 @@ def merge_mfu(records: Sequence[RankRecord]) -> MfuPart:
             return MfuPart(unknown=done)
         achieved += done
         peak += (flops.peak_flops_per_s or 0.0) * _num_devices(record.rank)
-    if len(asked) < len(records) or peak <= 0:
+    if len(asked) < len(records) or peak <= 0 or not isfinite(achieved):
         return MfuPart(unknown="not every rank knows its FLOPs and the peak of its devices")
     ratio = achieved / peak
     parts = [flops for _, flops in asked]

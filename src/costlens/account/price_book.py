@@ -284,7 +284,7 @@ def shown_entries(entries: Iterable[BookEntry]) -> list[Mapping[str, Any]]:
     """Return entries as plain values for people and JSON; amounts are decimal strings."""
     return [
         {
-            "amount": f"{entry.amount.normalize():f}",
+            "amount": f"{_AMOUNTS.normalize(entry.amount):f}",
             "unit": entry.unit,
             "currency": entry.currency,
             "since": None if entry.since is None else entry.since.isoformat(),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from costlens.account.accelerators import Accelerator, parse_accelerator
+from costlens.account.money import format_money
 from costlens.account.price_book import BookEntry, PriceBook
 from costlens.config import CapacityType
 
@@ -192,7 +193,7 @@ def _describe(query: PriceQuery) -> str:
 
 def _explain_ambiguity(book: PriceBook, candidates: Sequence[BookEntry], query: PriceQuery) -> str:
     shown = [
-        f"{entry.subject} {entry.amount.normalize():f} {entry.currency}"
+        f"{entry.subject} {format_money(entry.amount)} {entry.currency}"
         for entry in candidates[:_MAX_NAMED]
     ]
     more = len(candidates) - len(shown)

@@ -13,6 +13,7 @@ from decimal import Context, Decimal
 from typing import Protocol
 
 from costlens.account.hardware import mig_share
+from costlens.account.money import add
 from costlens.core.records import RankRecord
 
 __all__ = ["own_share", "share_devices"]
@@ -46,7 +47,7 @@ def own_share(devices: Iterable[Slice]) -> str | None:
     sizes = [size for device in found if (size := _size(device)) is not None]
     if len(sizes) < len(found) or all(device.parent_uuid is None for device in found):
         return None
-    return f"{_SHARES.create_decimal(sum(sizes)):f}"
+    return f"{_SHARES.create_decimal(add(sizes)):f}"
 
 
 def share_devices(records: Sequence[RankRecord]) -> list[RankRecord]:

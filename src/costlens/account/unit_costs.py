@@ -11,7 +11,7 @@ from decimal import Decimal, localcontext
 from typing import Literal, NamedTuple
 
 from costlens.account.counts import steps_made, sum_count
-from costlens.account.money import EXACT, NS_PER_HOUR
+from costlens.account.money import EXACT, NS_PER_HOUR, add
 from costlens.core.records import RankRecord
 
 __all__ = ["Money", "cost_per_effective_unit", "count_gpu_hours", "unit_costs"]
@@ -112,12 +112,12 @@ def _per_token(
     basis = _token_basis(records)
     if basis is None:
         return {}
-    tokens = sum(Decimal(getattr(record.progress, basis) or 0) for record in records)
+    tokens = add(Decimal(getattr(record.progress, basis) or 0) for record in records)
     productive = _productive_tokens(records, basis, lost_steps)
     with localcontext(EXACT):
         found = {
-            "per_1k_tokens": _divide(total * 1000, Decimal(tokens)),
-            "per_million_tokens": _divide(total * 1_000_000, Decimal(tokens)),
+            "per_1k_tokens": _divide(total * 1000, tokens),
+            "per_million_tokens": _divide(total * 1_000_000, tokens),
             "per_million_productive_tokens": None
             if productive is None
             else _divide(total * 1_000_000, productive),

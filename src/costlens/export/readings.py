@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from costlens.account.cost import NS_PER_HOUR, charge_rank
 from costlens.account.energy_cost import charge_energy
+from costlens.account.money import add
 from costlens.core.clock import NS_PER_S
 from costlens.core.phases import NAMES, Phase
 from costlens.core.records import LABELS, Outcome, RankRecord, RunPart
@@ -247,7 +248,7 @@ def energy_cost(snapshot: Snapshot) -> Iterable[Point]:
         return []
     rank = record.rank
     share = float(rank.gpu_share or len(known)) / len(known)
-    money = float(sum(known)) * min(1.0, share)
+    money = float(add(known)) * min(1.0, share)
     return [({"costlens.cost.currency": record.energy_price.currency}, money)]
 
 

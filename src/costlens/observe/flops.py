@@ -7,6 +7,7 @@ parameters from whoever watches the model.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from costlens.account.hardware import load_hardware
 from costlens.account.mfu import describe_flops
@@ -14,6 +15,8 @@ from costlens.config import Config
 from costlens.core.snapshot_builder import AttemptState
 
 __all__ = ["FlopsProbe", "count_parameters"]
+
+_CUT_UP = "FullyShardedDataParallel"
 
 
 class FlopsProbe:
@@ -51,14 +54,20 @@ class FlopsProbe:
 
 
 def count_parameters(model: object) -> int | None:
-    """Return the parameters of a module, shared ones once; None while some have no shape yet.
+    """Return the parameters of a module, shared ones once; None where they cannot be counted.
 
-    A few microseconds a tensor and no sync; training thread, before the first step.
+    A few microseconds a tensor and no sync; training thread, before the first step. A lazy module
+    has no shape before its first forward, and of what FullyShardedDataParallel has cut up a rank
+    sees its own shards only. DTensors and ZeRO's parameters know their whole size.
 
     Args:
         model: A ``torch.nn.Module``.
     """
-    try:
-        return sum(parameter.numel() for parameter in model.parameters())  # type: ignore[attr-defined]
-    except ValueError:  # of a lazy module, before its first forward
+    module: Any = model
+    if any(type(part).__name__ == _CUT_UP for part in module.modules()):
         return None
+    try:
+        sizes = [getattr(p, "ds_numel", None) or p.numel() for p in module.parameters()]
+    except ValueError:  # of a lazy module
+        return None
+    return sum(sizes) or None

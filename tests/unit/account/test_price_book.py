@@ -6,6 +6,8 @@ from datetime import date
 from decimal import Decimal
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from costlens.account.price_book import BookEntry, parse_price_book, read_bundled
 from costlens.errors import ConfigError
@@ -131,3 +133,27 @@ def test_a_byte_order_mark_is_no_part_of_a_book() -> None:
     mark = b"\xef\xbb\xbf"
     assert parse_price_book(mark + SKYPILOT, "x") == parse_price_book(SKYPILOT, "x")
     assert parse_price_book(mark + SITE, "x") == parse_price_book(SITE, "x")
+
+
+@settings(max_examples=500)
+@given(
+    book=st.sampled_from([SITE, SKYPILOT]),
+    start=st.integers(0, 400),
+    length=st.integers(0, 60),
+    put=st.one_of(
+        st.binary(max_size=12), st.sampled_from([b"\0", b'"', b"1e999999", b"[[", b"\n"])
+    ),
+)
+def test_a_damaged_book_is_refused_or_has_usable_prices(
+    book: bytes, start: int, length: int, put: bytes
+) -> None:
+    """Whatever stands in the file, the error is ours, and a price that comes out is a number."""
+    data = book[:start] + put + book[start + length :]
+    try:
+        entries = parse_price_book(data, "x").entries
+    except ConfigError:
+        return
+    for entry in entries:
+        assert entry.amount.is_finite()
+        assert 0 <= entry.amount < 10**9
+        assert entry.accelerator or entry.instance_type

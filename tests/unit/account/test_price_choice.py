@@ -94,7 +94,7 @@ def test_several_prices_that_fit_are_unknown_with_the_candidates() -> None:
     choice = _choose(*entries)
     assert choice.entry is None
     assert choice.rule == (
-        "price book prices.toml has several prices that fit: H100 b 2 USD; H100 a 3 USD; set "
+        "price book prices.toml has several prices that fit: H100 b 2.00 USD; H100 a 3.00 USD; set "
         "COSTLENS_CLOUD_PROVIDER to tell them apart"
     )
     assert [entry.provider for entry in choice.candidates] == ["b", "a"]

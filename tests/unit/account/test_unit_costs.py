@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from typing import Any
 
 import pytest
@@ -124,3 +124,14 @@ def test_ratios_times_counts_are_the_total(
     assert effective == pytest.approx(
         Decimal("1.7") / max(Decimal(use), Decimal("0.01")), rel=Decimal("0.000001")
     )
+
+
+def test_the_host_applications_decimal_context_does_not_matter() -> None:
+    """C107: a training script may set a coarse decimal precision; ratios and energy stay exact."""
+    records = [_gpu_rank(0), _gpu_rank(1, local_rank=1)]
+    progress = records[0].progress.model_copy(update={"tokens": 123_457, "samples": 1237})
+    records[0] = records[0].model_copy(update={"progress": progress})
+    exact = price_run(records, {1: 3}, {"goodput": 0.337})
+    with localcontext() as context:
+        context.prec = 2
+        assert price_run(records, {1: 3}, {"goodput": 0.337}) == exact

@@ -44,3 +44,17 @@ def test_shared_parameters_count_once_and_lazy_ones_are_unknown() -> None:
     assert count_parameters(nn.LazyLinear(3)) is None
     with torch.device("meta"):
         assert count_parameters(nn.Linear(10, 10)) == 110
+
+
+def test_a_rank_that_sees_a_part_of_the_model_does_not_estimate() -> None:
+    """Shards are not the model; parameters that know their whole size are."""
+
+    class FullyShardedDataParallel(nn.Sequential):
+        pass
+
+    assert count_parameters(nn.Sequential(FullyShardedDataParallel(nn.Linear(4, 4)))) is None
+    partitioned = nn.Linear(4, 4, bias=False)
+    partitioned.weight.data = torch.empty(0)
+    assert count_parameters(partitioned) is None, "nothing here is not a model of size 0"
+    partitioned.weight.ds_numel = 16
+    assert count_parameters(partitioned) == 16
