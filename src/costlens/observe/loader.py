@@ -22,6 +22,7 @@ __all__ = [
     "SizedWatchedLoader",
     "WatchedLoader",
     "is_data_loader",
+    "unwatch",
     "watch_batches",
     "watch_loader",
 ]
@@ -180,6 +181,11 @@ def _itself(loader: T) -> T:
     return loader
 
 
+def unwatch(loader: Any) -> Any:  # noqa: ANN401 - no base class
+    """Return the loader inside a watched one, or the loader itself."""
+    return loader._loader if isinstance(loader, WatchedLoader) else loader  # noqa: SLF001 - ours
+
+
 def watch_batches(
     source: LoopSource, loader: Iterable[T], device: object = None
 ) -> WatchedLoader[T]:
@@ -193,8 +199,7 @@ def watch_batches(
     Raises:
         ConfigError: If the loader cannot be iterated.
     """
-    if isinstance(loader, WatchedLoader):
-        loader = loader._loader  # noqa: SLF001 - its own kind
+    loader = unwatch(loader)
     if not hasattr(loader, "__iter__") and not hasattr(loader, "__getitem__"):
         raise ConfigError(f"batches() takes an iterable of batches, not {type(loader).__name__}")
     transfer: Callable[[T], T] | None = None

@@ -16,7 +16,8 @@ from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, Te
 
 from costlens.config import Config
 from costlens.errors import ConfigError
-from costlens.observe.loader import SizedWatchedLoader, WatchedLoader
+from costlens.observe.loader import SizedWatchedLoader, WatchedLoader, unwatch
+from costlens.protect.loader_position import follow
 from costlens.run import Run
 from costlens.testing import FakeClock
 
@@ -248,3 +249,40 @@ def test_a_replaced_method_is_still_called_and_comes_back(run, loader):
     assert loop._num_fetches == 7
     run.finish()
     assert vars(loader)["_get_iterator"] is theirs
+
+
+@pytest.mark.parametrize("is_watched_first", [True, False])
+@pytest.mark.parametrize("persistent", [False, True])
+def test_watched_and_followed_loaders_are_both(run, is_watched_first, persistent):
+    """A loader that is watched for its waits and followed for its place does both, in any order.
+
+    Taking one of the two off leaves the other, and taking both off leaves the loader's own method.
+    """
+    data = TensorDataset(torch.arange(10.0))
+    options = {"num_workers": 1, "persistent_workers": True} if persistent else {}
+    loader = DataLoader(data, batch_size=2, **options)
+    loop = run._plain_loop()
+
+    if is_watched_first:
+        run.watch(torch.nn.Linear(1, 1), loader=loader)
+    position = follow(loader, print)
+    run.watch(torch.nn.Linear(1, 1), loader=loader)
+    for epoch in (1, 2):
+        iterator = iter(loader)
+        for _ in range(3):
+            next(iterator)
+        assert position.state()["num_batches"] == 3
+        list(iterator)
+        assert position.num_passes == epoch
+    assert loop._num_fetches == 2 * (1 + 6)
+    loop.find(loader).remove()
+    next(iter(loader))
+    assert position.state()["num_batches"] == 1
+    position.remove()
+    assert len(list(loader)) == 5
+
+
+def test_unwatched_is_the_loader_itself(run, loader):
+    """What follows a loader gets it from inside the watched one."""
+    assert unwatch(run.batches(loader)) is loader
+    assert unwatch(loader) is loader

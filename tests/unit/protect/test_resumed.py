@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = Path(__file__).with_name("resumed.py")
 sys.path.insert(0, str(SCRIPT.parent))
 try:
