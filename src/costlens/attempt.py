@@ -10,6 +10,7 @@ import os
 import platform
 import time
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 
@@ -29,10 +30,19 @@ from costlens.observe.device_values import DeviceValues
 from costlens.observe.host_probe import HostSources
 from costlens.observe.placement.place import Placement
 from costlens.observe.placement.process_group import share_launch_key
-from costlens.observe.process import is_interactive, pid_space, process_age_ns, start_ticks
+from costlens.observe.process import (
+    is_alive,
+    is_interactive,
+    pid_space,
+    process_age_ns,
+    start_ticks,
+)
 from costlens.storage.identity import Claimant
 
 __all__ = ["Drives", "Parts", "build_parts", "describe_claimant"]
+
+# Beside the pid: what tells a process from others that have had or will have its number.
+_PROCESS = ("pid_start_ticks", "pid_space")
 
 # A rank that has been silent for so long has gone, wherever its clock stands.
 _PATIENCE_S = 60.0
@@ -173,6 +183,7 @@ def describe_claimant(
         is_named_by_job: Whether the run has its id from the scheduler's job.
     """
     rank, age_ns = state.rank, process_age_ns()
+    job_start = _describe_start(state) if is_named_by_job else None
     return Claimant(
         rank=rank.rank,
         host_name=rank.host_name,
@@ -180,8 +191,18 @@ def describe_claimant(
         wall_ns=state.anchor.wall_ns,
         born_s=None if age_ns is None else time.time() - age_ns / NS_PER_S,
         patience_s=max(_PATIENCE_S, _PATIENCE_WINDOWS * window_s),
-        job_start=_describe_start(state) if is_named_by_job else None,
+        job_start=job_start,
+        process={name: value for name in _PROCESS if (value := getattr(rank, name)) is not None},
+        lives=_lives if job_start is not None and rank.world_size == 1 else None,
     )
+
+
+def _lives(claim: Mapping[str, object]) -> bool:
+    """Return whether another process of this machine made a claim, and still lives."""
+    pid, ticks, space = (claim.get(name) for name in ("pid", *_PROCESS))
+    if not isinstance(pid, int) or not isinstance(ticks, int) or pid == os.getpid():
+        return False
+    return space == pid_space() is not None and is_alive(pid, ticks)
 
 
 def _describe_start(state: AttemptState) -> str | None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from costlens.storage.names import new_run_id, safe_name
 from costlens.storage.run_folder import RunFolder, claim_run_id
@@ -36,6 +37,9 @@ class Claimant:
         born_s: Unix time at which the process started, where the system tells.
         patience_s: Seconds without a heartbeat after which another rank counts as gone.
         job_start: Which start of the scheduler's job this is, where the run is named by the job.
+        process: What tells this process from all others of its machine, for claims; see ``lives``.
+        lives: Returns whether the process that made a claim lives on this machine, and is not this
+            one. None where several ranks have to come to the same answer.
     """
 
     rank: int
@@ -45,6 +49,8 @@ class Claimant:
     born_s: float | None = None
     patience_s: float = 60.0
     job_start: str | None = None
+    process: Mapping[str, str | int] = field(default_factory=dict)
+    lives: Callable[[Mapping[str, object]], bool] | None = None
 
     @property
     def details(self) -> dict[str, str | int]:
@@ -55,7 +61,9 @@ class Claimant:
             "pid": self.pid,
             "wall_ns": self.wall_ns,
         }
-        return told if self.job_start is None else {**told, "job_start": self.job_start}
+        if self.job_start is None:
+            return told
+        return {**told, **self.process, "job_start": self.job_start}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +136,17 @@ def settle_identity(
         StorageError: If a store refuses.
     """
     run_id = proposed if checkpoint_store is None else claim_run_id(checkpoint_store, proposed)
-    folder = _find_folder(store, run_id, launch_key, claimant)
+    for _ in range(_MAX_RUNS):
+        folder = _find_folder(store, run_id, launch_key, claimant)
+        key, attempt = _claim_attempt(folder, launch_key, claimant)
+        if not _is_beside_another(folder, attempt, claimant):
+            break
+        folder.release_attempt(attempt)  # both came at once; the folder now shows the other
+    return Identity(folder.run_id, attempt, key, folder)
+
+
+def _claim_attempt(folder: RunFolder, launch_key: str, claimant: Claimant) -> tuple[str, int]:
+    """Return the key and the number of this launch's attempt in a folder."""
     for launch in range(_MAX_LAUNCHES):
         # A launcher may repeat its key (same port, same shell). Every rank finds out alone that the
         # attempt under a key is another launch's, and arrives at the same next key.
@@ -136,7 +154,7 @@ def settle_identity(
         attempt = folder.claim_attempt(key, claimant.details)
         if not _is_taken(folder, attempt, claimant):
             break
-    return Identity(folder.run_id, attempt, key, folder)
+    return key, attempt
 
 
 def _repeat_key(launch_key: str, launch: int) -> str:
@@ -146,9 +164,10 @@ def _repeat_key(launch_key: str, launch: int) -> str:
 def _find_folder(store: Store, run_id: str, launch_key: str, claimant: Claimant) -> RunFolder:
     """Return the folder of the run, or of the next one where a job has finished it already.
 
-    A job may hold several trainings of one name, one after the other. A launch that finds the run
-    completed by an earlier one in the same start of the job does not go on with it; one that the
-    scheduler started again does its trainings in the same order again.
+    A job may hold several trainings of one name, one after the other or side by side. A launch that
+    finds the run completed by an earlier one in the same start of the job, or being trained by
+    another process of its machine, does not go on with it; one that the scheduler started again
+    does its trainings in the same order again.
     """
     folder = RunFolder(store, run_id)
     if claimant.job_start is None:
@@ -159,10 +178,25 @@ def _find_folder(store: Store, run_id: str, launch_key: str, claimant: Claimant)
         claim = folder.read_claim(newest) if newest else {}
         is_own = claim.get("launch_key") in keys and not _is_taken(folder, newest, claimant)
         is_same_start = claim.get("job_start") == claimant.job_start
-        if not newest or is_own or not is_same_start or not _is_over(folder, newest, claim):
+        if not newest or is_own or not is_same_start:
+            break
+        if not _is_over(folder, newest, claim) and not _lives(claimant, claim):
             break
         folder = RunFolder(store, f"{run_id}-{number}")
     return folder
+
+
+def _is_beside_another(folder: RunFolder, attempt: int, claimant: Claimant) -> bool:
+    """Return whether another process of this start of the job came into the folder before."""
+    if claimant.lives is None or attempt == 1:
+        return False
+    claims, _ = folder.read_claims()
+    return any(_lives(claimant, claim) for number, claim in claims.items() if number < attempt)
+
+
+def _lives(claimant: Claimant, claim: Mapping[str, object]) -> bool:
+    is_same_start = claim.get("job_start") == claimant.job_start
+    return claimant.lives is not None and is_same_start and claimant.lives(claim)
 
 
 def _is_over(folder: RunFolder, attempt: int, claim: dict[str, object]) -> bool:

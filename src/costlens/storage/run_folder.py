@@ -86,6 +86,14 @@ class RunFolder:
             f"{_MAX_TRIES} tries other launches still take each number; start fewer at once"
         )
 
+    def release_attempt(self, number: int) -> None:
+        """Take back a claim that this process has made, before anything was written under it.
+
+        Raises:
+            StorageError: If the store refuses.
+        """
+        self._store.delete(self._attempt_key(number))
+
     def attempts(self) -> list[int]:
         """Return the numbers that are claimed, in order; none where there is no such run.
 

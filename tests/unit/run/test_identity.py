@@ -126,3 +126,46 @@ def test_trainings_of_one_process_stay_apart_in_a_job(
         ids.append((run.id, run.attempt))
         run.finish(outcome)
     assert ids == [("apart-78", 1), ("apart-78.1", 1)]
+
+
+SWEEP = """
+import multiprocessing, sys, time
+import costlens
+
+def train(number):
+    with costlens.start("sweep", window_s=0.1) as run:
+        with run.iteration(samples=number):
+            time.sleep(1.5)
+        run.id  # settled
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context(sys.argv[1])
+    workers = [context.Process(target=train, args=(number,)) for number in (1, 2, 3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+"""
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_a_sweep_in_one_job_makes_a_run_of_each_process(tmp_path: Path, method: str) -> None:
+    """Processes of one job that start at once, with one name: three runs of one attempt each."""
+    script = tmp_path / "sweep.py"
+    script.write_text(SWEEP)
+    subprocess.run(
+        [sys.executable, str(script), method],
+        env={
+            "PATH": "/usr/bin:/bin",
+            "COSTLENS_DIR": str(tmp_path / "runs"),
+            "COSTLENS_SUMMARY": "0",
+            "SLURM_JOB_ID": "77",
+        },
+        timeout=100,
+        check=True,
+    )
+    samples = {}
+    for run in ("sweep-77", "sweep-77-2", "sweep-77-3"):
+        (path,) = (tmp_path / "runs" / run).glob("record-*.json")
+        samples[run] = json.loads(path.read_text())["progress"]["samples"]
+    assert sorted(samples.values()) == [1, 2, 3]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from costlens.storage.identity import Claimant, settle_identity
+from costlens.storage.run_folder import RunFolder
 from costlens.storage.store import Store
 
 NOON_S = 1_800_000_000.0
@@ -153,3 +154,52 @@ def test_an_id_that_was_given_is_one_run_for_ever(store: Store) -> None:
         record = {"attempt": {"heartbeat_time": NOON_S, "outcome": "completed"}}
         found.folder.write_record(found.attempt, 0, json.dumps(record).encode())
         assert (found.run_id, found.attempt) == ("mine", attempt)
+
+
+def beside(store: Store, pid: int, alive: set[int], launch: str) -> str:
+    """Return `folder/attempt` of a process that trains alone in job 77, beside those that live."""
+    claimant = dataclasses.replace(
+        rank(0, pid=pid), job_start="0", lives=lambda claim: claim["pid"] in alive - {pid}
+    )
+    found = settle_identity(store, None, "run-77", launch, claimant)
+    return f"{found.run_id}/{found.attempt}"
+
+
+def test_processes_that_train_side_by_side_in_a_job_are_runs_of_their_own(store: Store) -> None:
+    """A sweep within one job: none is an attempt of another; one that failed is tried again."""
+    alive = {1, 2, 3}
+    told = [beside(store, pid, alive, f"launch {pid}") for pid in (1, 2, 3)]
+    assert told == ["run-77/1", "run-77-2/1", "run-77-3/1"]
+    alive.remove(2)
+    assert beside(store, 4, alive, "launch 4") == "run-77-2/2"
+
+
+def test_processes_that_start_at_once_part_and_leave_no_claim_behind(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All have looked before any has claimed: who comes second takes his claim back."""
+    alive = {1, 2, 3}
+    look = RunFolder.attempts
+    blind = [2, 3]
+
+    def attempts(self: RunFolder) -> list[int]:
+        if blind and self.run_id == "run-77":
+            seen = look(self)
+            if seen and blind.pop():
+                return []
+            return seen
+        return look(self)
+
+    assert beside(store, 1, alive, "launch 1") == "run-77/1"
+    monkeypatch.setattr(RunFolder, "attempts", attempts)
+    assert beside(store, 2, alive, "launch 2") == "run-77-2/1"
+    assert beside(store, 3, alive, "launch 3") == "run-77-3/1"
+    monkeypatch.undo()
+    assert RunFolder(store, "run-77").attempts() == [1]
+
+
+def test_outside_a_job_processes_side_by_side_are_left_alone(store: Store) -> None:
+    """An id that was given holds them all, as before."""
+    claimants = [dataclasses.replace(rank(0, pid=pid)) for pid in (1, 2)]
+    found = [settle_identity(store, None, "mine", f"l{c.pid}", c) for c in claimants]
+    assert [(f.run_id, f.attempt) for f in found] == [("mine", 1), ("mine", 2)]
