@@ -54,17 +54,21 @@ class JobView:
         return self.is_ready and not self._num_skipped
 
     def look(self, folder: RunFolder, own: RankRecord, *, is_last: bool = False) -> bool:
-        """Read what time allows, and return whether anything was read.
+        """Read what time allows, and return whether the totals are to be added up anew.
 
         Args:
             folder: The run's folder.
             own: This rank's record.
-            is_last: Whether this is the last look, which is taken whatever was spent before.
+            is_last: Whether the process is about to end: it reads only what no totals can do
+                without, and not for long.
         """
         began_ns = self._clock()
+        if is_last and self.is_ready:
+            return True
         if began_ns < self._next_ns and not is_last:
             return False
-        limit_ns = began_ns + (_LOOK_NS if self.is_ready else _FIRST_LOOK_NS)
+        is_short = self.is_ready or is_last
+        limit_ns = began_ns + (_LOOK_NS if is_short else _FIRST_LOOK_NS)
         try:
             if self._earlier is None:
                 self._plan(folder, own)

@@ -116,6 +116,23 @@ def test_reading_takes_a_hundredth_of_the_time(tmp_path: Path, clock: FakeClock)
     assert len(folder.read) > NUM_RANKS, "and yet everyone is read again"
 
 
+def test_the_end_of_the_process_waits_for_no_other_rank(tmp_path: Path, clock: FakeClock) -> None:
+    """The last look adds up what is known and this rank's last word, without a single read."""
+    folder = make_folder(tmp_path, clock, 0.02, 1)
+    view = JobView(clock)
+    view.look(folder, make_rank(1, 0, outcome="running"))
+    folder.read.clear()
+    last = make_rank(1, 0, 500.0)
+    assert view.look(folder, last, is_last=True)
+    assert folder.read == []
+    totals = total_run(view.records(last), START + 600, is_complete=view.is_complete)
+    assert totals.time_s >= 500.0
+    hurried = JobView(clock)
+    began_ns = clock.now_ns
+    hurried.look(folder, last, is_last=True)
+    assert clock.now_ns - began_ns < 0.7e9, "a first look at the very end is a short one"
+
+
 def test_a_rank_without_a_record_makes_the_cost_partial(tmp_path: Path, clock: FakeClock) -> None:
     """What is known is added up and says that it is not all."""
     folder = make_folder(tmp_path, clock, 0.0, 1)
