@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from costlens.account.queue import Wait, measure_wait
 from costlens.core.clock import NS_PER_S
 from costlens.core.records import RankRecord
 from costlens.core.snapshot import Snapshot
 from costlens.export import otel_ids
-from costlens.export.job_attributes import job_attributes
+from costlens.export.job_attributes import find_wait, job_attributes, queue_attributes
 from costlens.export.otel_drafts import Draft
 from costlens.export.otel_ids import run_key
 
@@ -25,13 +24,13 @@ __all__ = ["deferral", "queue_draft", "queue_wait"]
 
 def queue_wait(snapshot: Snapshot) -> float | None:
     """Return the seconds that this attempt's job waited for resources; rank 0 of its allocation."""
-    wait = _find_wait(snapshot.record)
+    wait = find_wait(snapshot.record)
     return None if wait is None else wait.wait_s
 
 
 def deferral(snapshot: Snapshot) -> float | None:
     """Return the seconds from submission to eligibility; rank 0 of the allocation."""
-    wait = _find_wait(snapshot.record)
+    wait = find_wait(snapshot.record)
     return None if wait is None else wait.deferral_s
 
 
@@ -41,7 +40,7 @@ def queue_draft(record: RankRecord, marker: SpanContext | None) -> Draft | None:
     Its times are the scheduler's, whose clock may differ from this host's; it says so, and by how
     much where that is known.
     """
-    wait, job = _find_wait(record), record.job
+    wait, job = find_wait(record), record.job
     if wait is None or job is None or job.start_time is None:
         return None
     known = [at for at in (job.submit_time, job.eligible_time) if at is not None]
@@ -52,8 +51,7 @@ def queue_draft(record: RankRecord, marker: SpanContext | None) -> Draft | None:
         "costlens.attempt": attempt,
         "costlens.rank": record.rank.rank,
         **job_attributes(job),
-        "costlens.queue.wait": wait.wait_s,
-        "costlens.queue.deferral": wait.deferral_s,
+        **queue_attributes(record),
         "costlens.clock": "scheduler",
         "costlens.clock.skew": job.clock_skew_s,
         "error.type": "clock" if wait.is_contradictory else None,
@@ -66,10 +64,3 @@ def queue_draft(record: RankRecord, marker: SpanContext | None) -> Draft | None:
         attributes,
         parent=marker,
     )
-
-
-def _find_wait(record: RankRecord) -> Wait | None:
-    job = record.job
-    if job is None or record.rank.rank != 0 or not job.is_allocation_owner:
-        return None
-    return measure_wait(job.submit_time, job.eligible_time, job.start_time)

@@ -95,6 +95,14 @@ def test_the_wait_is_a_span_before_start_up_in_the_trace_of_the_marker() -> None
     assert attributes["costlens.job.id"] == "77"
 
 
+def test_every_period_of_rank_0_carries_the_wait() -> None:
+    """One window answers time, money and queue at once; other ranks do not repeat it."""
+    (period,) = Tracing(rehearse(JOB)).start().windows(1).end().named("costlens.rank.period")
+    assert (period.attributes or {})["costlens.queue.wait"] == 300
+    (period,) = Tracing(rehearse(JOB, 1)).start().windows(1).end().named("costlens.rank.period")
+    assert "costlens.queue.wait" not in (period.attributes or {})
+
+
 def test_a_scheduler_that_answers_late_gets_its_span_with_a_later_window() -> None:
     """Once, whenever the times are known; contradicting clocks are told."""
     run = rehearse(JOB.model_copy(update={"start_time": None}))
