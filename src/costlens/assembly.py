@@ -40,6 +40,7 @@ from costlens.observe.allocation import AllocationWatch
 from costlens.observe.last_words import gather_last_words, witness_end
 from costlens.observe.liveness import Liveness
 from costlens.observe.oom import find_oom, recount_oom
+from costlens.observe.precision_watch import LOSS_SCALE, PrecisionWatch
 from costlens.observe.process import is_interactive
 from costlens.observe.tuning import Tuning
 from costlens.probes import make_probes
@@ -135,6 +136,12 @@ class Session:
         self._allocation = AllocationWatch(parts.state, self._store, config.job_times)
         self._liveness = Liveness(parts.recorder, parts.totals, parts.state, clock)
         self._tuning = Tuning(parts.state, parts.totals)
+        self._precision = PrecisionWatch(
+            config.precision,
+            parts.state,
+            self._builder.counts,
+            lambda: parts.totals.histogram.sum_ns,
+        )
         # The flush has its own deadline on the pipeline thread; the extra second is for the record
         # itself.
         self._end_timeout_s = config.flush_timeout_s + 1.0
@@ -336,10 +343,14 @@ class Session:
         for count in parts.values.take_counts():
             parts.totals.add_late(count.name, count.number, count.value)
         for seen in parts.values.take_metrics():
-            parts.quality.add(seen.name, seen.value, seen.number, seen.mono_ns)
+            if seen.name == LOSS_SCALE:
+                self._precision.see_scale(seen.value)
+            else:
+                parts.quality.add(seen.name, seen.value, seen.number, seen.mono_ns)
         parts.totals.resolve(parts.values.take_gaps())
         self._alarms.extend(parts.quality.fold())
         faults.call("observe.liveness", self._liveness.look)
+        faults.call("observe.precision", self._precision.look)
         self._probes.look(self._clock())
         faults.call("protect.agreement", self._spending.poll)
 

@@ -229,6 +229,12 @@ class Config(BaseSettings):
         ("val*", "train_loss", "loss"),
         description="Comma-separated names or globs of logged metrics to keep as quality.",
     )
+    precision: Literal["off", "auto", "bf16", "fp16", "fp32"] = Field(
+        "off",
+        description="What to compute in, mixed with fp32. auto: bf16 where the hardware has it, "
+        "else fp16 with a loss scaler, else fp32. An explicit choice of the training stays; `off` "
+        "leaves everything alone.",
+    )
     summary: bool = Field(True, description="Print the report on rank 0 when a run ends.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Least severe log event that is written."

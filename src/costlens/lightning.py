@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from costlens.config import Config, resolve_config
 from costlens.core.boundaries import Boundaries
@@ -27,13 +27,14 @@ from costlens.spending import check_can_agree
 
 if TYPE_CHECKING:
     from costlens.observe.trainer.watch import TrainerWatch
+    from costlens.protect.trainer_precision import TrainerPrecision
 
 __all__ = ["CostLensCallback", "autoattach_callbacks"]
 
 # A copy has none of these: what lives belongs to the original alone.
 _LIVING = frozenset(
     {"_run", "_watch", "_end_batch", "_debug", "_training_outcome", "_boundary_step"}
-    | {"log", "log_dict"}
+    | {"_precision", "log", "log_dict"}
 )
 
 _AUTOMATIC = "automatic"  # no name's repr: those have quotes
@@ -53,6 +54,8 @@ class CostLensCallback:
             ``input_ids``, ``attention_mask`` and ``labels`` of a batch are counted.
         gpu_hour_price: Money per GPU and hour, >= 0.
         budget: Money that the run may cost over all its attempts, > 0.
+        precision: ``auto``, ``bf16``, ``fp16`` or ``fp32`` where the Trainer's own ``precision``
+            was left at its default (32-true, which looks the same written out).
         log_to_trainer: Whether rates and cost also go to the Trainer's loggers, once a window.
         config: Ready settings; the arguments override its fields.
 
@@ -84,18 +87,23 @@ class CostLensCallback:
         """Return an instance that is a callback of the loaded Lightning packages, too."""
         return object.__new__(as_callback(cls, callback_classes()))
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is a setting that users give here
         self,
         name: str | None = None,
         *,
         tokens: Callable[[Any], Any] | None = None,
         gpu_hour_price: Decimal | float | str | None = None,
         budget: Decimal | float | str | None = None,
+        precision: Literal["off", "auto", "bf16", "fp16", "fp32"] | None = None,
         log_to_trainer: bool = False,
         config: Config | None = None,
     ) -> None:
         self._config = resolve_config(
-            config, name=name, gpu_hour_price=gpu_hour_price, budget=budget
+            config,
+            name=name,
+            gpu_hour_price=gpu_hour_price,
+            budget=budget,
+            precision=precision,
         )
         self._tokens = tokens
         self._logs_to_trainer = log_to_trainer
@@ -106,6 +114,7 @@ class CostLensCallback:
     def _forget(self) -> None:
         self._run: Run | None = None
         self._watch: TrainerWatch | None = None
+        self._precision: TrainerPrecision | None = None
         self._end_batch: Callable[[object, object], None] = _unwatched
         self._debug: str | None = None
         self._training_outcome: Outcome | None = None
@@ -149,7 +158,8 @@ class CostLensCallback:
         """Begin or go on with a run; may take a second, in start-up.
 
         Raises:
-            ConfigError: If the ranks are to stop together and cannot agree.
+            ConfigError: If the ranks are to stop together and cannot agree, or the precision that
+                is asked for cannot be had.
         """
         check_can_agree(self._config, trainer.world_size)
         with faults.contain("lightning.setup"):
@@ -161,6 +171,8 @@ class CostLensCallback:
                 gang_waits.ignore(self)
                 return
             self._open(trainer, _value(stage))
+        if self._config.enabled:
+            self._settle_precision(trainer)
 
     def teardown(self, trainer: Trainer, pl_module: object, stage: str) -> None:
         """End the run for now; takes what ``Run.finish`` takes."""
@@ -210,6 +222,20 @@ class CostLensCallback:
     on_test_end = on_validation_end
 
     # What they do.
+
+    # Loud where it was asked for, and else an observation like any other.
+    def _settle_precision(self, trainer: Trainer) -> None:
+        from costlens.protect.trainer_precision import TrainerPrecision
+
+        if self._precision is None:
+            source = self._config.source_of("precision")
+            self._precision = TrainerPrecision(self._config.precision, source)
+        if self._config.precision == "off":
+            part = faults.call("lightning.precision", self._precision.settle, trainer)
+        else:
+            part = self._precision.settle(trainer)
+        if self._run is not None and self._run.is_active:
+            self._run.parts.state.chosen_precision = part
 
     def _reach_boundary(self, boundaries: Boundaries, trainer: Trainer) -> None:
         with faults.contain("lightning.boundary"):

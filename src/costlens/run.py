@@ -24,6 +24,7 @@ from costlens.core.exits import exit_code_of
 from costlens.core.guard import faults, is_inert_process
 from costlens.core.log import configure_log
 from costlens.core.phases import NAMES, Phase
+from costlens.core.precision_records import PrecisionPart
 from costlens.core.records import Outcome, RankRecord
 from costlens.core.scopes import INERT_SCOPE, InertScope, IterationScope, PhaseScope
 from costlens.core.snapshot import Exporter, Snapshot
@@ -38,6 +39,9 @@ from costlens.spending import check_can_agree
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    import torch
+
+    from costlens.protect.plain_precision import PlainPrecision
     from costlens.storage.read_counts import ReadCounts
 
 __all__ = ["Run", "start"]
@@ -89,6 +93,7 @@ class Run:
         self._iteration: IterationScope | None = None
         self._record: RankRecord | None = None
         self._read_counts: ReadCounts | None = None
+        self._precision: PlainPrecision | None = None
 
     # Opening and closing.
 
@@ -387,6 +392,51 @@ class Run:
             if self._parts is not None:
                 self._parts.host.read_counts = self._read_counts.read
         return count_reads(filesystem, self._read_counts)
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """Return a context manager for a forward pass, in what ``COSTLENS_PRECISION`` asks for.
+
+        To be used with ``scaler``, after ``watch``; about 5 µs. Does nothing where the run is off
+        or computes in fp32.
+
+        Raises:
+            ConfigError: If a format is demanded that the hardware would only emulate.
+        """
+        return self._settle_precision().autocast()
+
+    @property
+    def scaler(self) -> torch.amp.GradScaler:
+        """Return the loss scaler of the run; the steps it skips count where ``watch`` sees others.
+
+        It scales in fp16 and passes everything through elsewhere, so that one loop serves all;
+        about 2 µs.
+
+        Raises:
+            ConfigError: As :meth:`autocast`.
+        """
+        scaler = self._settle_precision().scaler
+        loop = self._plain_loop()
+        if loop is not None and scaler.is_enabled():
+            from costlens.observe.optimizer_watch import watch_scaler
+
+            faults.call("run.scaler", watch_scaler, loop, scaler)
+        return scaler
+
+    def _settle_precision(self) -> PlainPrecision:
+        if self._precision is None:
+            from costlens.protect.plain_precision import PlainPrecision
+
+            requested = "off" if self._is_off else self.config.precision
+            self._precision = PlainPrecision(requested, self._find_model, self._tell_precision)
+        return self._precision
+
+    def _find_model(self) -> Any:  # noqa: ANN401 - torch is not known here
+        models = self._watches[0].models if self._watches else ()
+        return next((watch.target() for watch in models), None)
+
+    def _tell_precision(self, part: PrecisionPart) -> None:
+        if self._parts is not None:
+            self._parts.state.chosen_precision = part
 
     def _plain_loop(self) -> PlainLoop | None:
         if not self.is_active or self._parts is None:

@@ -43,6 +43,8 @@ NAMES = {
     "costlens.nonfinite.events",
     "costlens.phase.open.age",
     "costlens.phase.time",
+    "costlens.precision.loss_scale",
+    "costlens.precision.skipped.time",
     "costlens.quality",
     "costlens.queue.deferral",
     "costlens.queue.wait",

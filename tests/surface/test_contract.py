@@ -49,7 +49,7 @@ SETTINGS = {
     *("price_discount", "energy_kwh_price", "price_book", "capacity_type", "cloud_provider"),
     *("job_submit_time", "job_eligible_time", "job_start_time"),
     *("region", "instance_type", "flops_per_token", "flops_per_step", "estimate_flops"),
-    *("mfu_precision", "dataset_files"),
+    *("mfu_precision", "dataset_files", "precision"),
     *("project", "team", "experiment", "experiment_version", "model", "dataset_version"),
     *(
         "trace_period_s",

@@ -29,6 +29,7 @@ PUBLIC = {
 RUN_MEMBERS = {
     *("attempt", "batches", "filesystem", "finish", "id", "iteration", "log", "open", "phase"),
     *("watch", "should_stop"),
+    *("autocast", "scaler"),
     # for doorways and tests
     *("clock", "close_at_exit", "config", "parts", "silence", "snapshot"),
 }

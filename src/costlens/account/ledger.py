@@ -27,6 +27,7 @@ from costlens.account.goodput import count_lost_steps, divide_time, tell_queue
 from costlens.account.gpus import merge_gpus
 from costlens.account.hosts import merge_hosts
 from costlens.account.mfu import merge_mfu
+from costlens.account.precision import flag_precision, merge_precision
 from costlens.account.quality import merge_quality
 from costlens.account.queue import merge_queue
 from costlens.account.restarts import count_work, find_restart_loop
@@ -176,13 +177,14 @@ def merge(
     cost = price_run(everyone, lost_steps, utilizations, is_complete=is_complete)
     queue, flags = merge_queue(groups)
     notes += _flag_missing(attempts) + _flag_sums(everyone) + flag_clocks(attempts, everyone, now)
-    notes += flags + flag_datasets(everyone)
+    notes += flags + flag_datasets(everyone) + flag_precision(groups)
+    progress = merge_progress(everyone, lost_steps)
     return RunRecord(
         run=newest[0].run,
         attempts=attempts,
         restart_loop=find_restart_loop(attempts, count_work(everyone), cost),
         ranks=_summarize_ranks(everyone),
-        progress=merge_progress(everyone, lost_steps),
+        progress=progress,
         time_s=time_s,
         rates=merge_rates(newest),
         iteration_time=merge_iteration_times(record.iteration_time for record in newest),
@@ -195,6 +197,7 @@ def merge(
         goodput=tell_queue(goodput, queue),
         mfu=merge_mfu(newest),
         checkpoints=CheckpointPart(time_s=time_s.get("checkpoint", 0.0)),
+        precision=merge_precision(groups, priced, progress.skipped_steps),
         quality=merge_quality(groups, priced),
         telemetry=_merge_telemetry(everyone),
         problems=sorted({*problems, *notes}),

@@ -21,6 +21,7 @@ from costlens.core.host_records import HostPart
 from costlens.core.job_records import JobPart
 from costlens.core.mfu_records import FlopsPart
 from costlens.core.part import Part
+from costlens.core.precision_records import PrecisionPart
 
 __all__ = [
     "LABELS",
@@ -482,6 +483,7 @@ class RankRecord(Part):
     oom: OomPart | None = None
     last_words: LastWordsPart | None = None
     checkpoints: CheckpointsPart | None = None
+    precision: PrecisionPart | None = None
     run_totals: RunTotalsPart | None = Field(
         None, description="Totals of the run as rank 0 sees them; absent on the others."
     )

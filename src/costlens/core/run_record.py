@@ -17,6 +17,7 @@ from costlens.core.goodput_record import GoodputPart
 from costlens.core.host_records import HostSummary
 from costlens.core.job_records import JobPart, QueuePart
 from costlens.core.mfu_records import MfuPart
+from costlens.core.precision_records import PrecisionSummary
 from costlens.core.records import (
     DetailPart,
     IterationTimePart,
@@ -231,7 +232,7 @@ class RunRecord(Part):
         None, description="The budget that the newest attempt has, with what is spent of it."
     )
     checkpoints: CheckpointPart
-    precision: str | None = None
+    precision: PrecisionSummary | None = None
     quality: dict[str, QualityPart]
     findings: list[FindingPart] = Field(default_factory=list)
     telemetry: TelemetryPart

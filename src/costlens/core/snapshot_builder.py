@@ -16,6 +16,7 @@ from costlens.core.gang_records import GangPart
 from costlens.core.job_records import JobPart
 from costlens.core.log import Logger, log
 from costlens.core.phases import NAMES, NUM_PHASES, Phase
+from costlens.core.precision_records import PrecisionPart
 from costlens.core.quality import Observation, Quality, QualityBook, Summary
 from costlens.core.recorder import UNKNOWN, Recorder
 from costlens.core.records import (
@@ -62,7 +63,8 @@ class AttemptState:
     before the timeline begins, from the start of the allocation; None where that is not known.
     ``turn`` counts the runs of this name that the process has opened before.
     ``rank_facts`` and ``run_facts`` hold fields of ``rank`` and ``run`` that probes find out: the
-    pipeline thread alone writes them.
+    pipeline thread alone writes them. ``chosen_precision`` is the door's, ``precision`` the
+    pipeline thread's.
     """
 
     run: RunPart
@@ -101,6 +103,8 @@ class AttemptState:
     detail: DetailPart = field(default_factory=lambda: DetailPart(name=Detail.NORMAL))
     last_words: LastWordsPart | None = None
     checkpoints: CheckpointsPart | None = None
+    chosen_precision: PrecisionPart | None = None
+    precision: PrecisionPart | None = None
     gpu_ordinals: tuple[int, ...] | None = None
     last_xid: int | None = None
     log: Logger = log
@@ -253,6 +257,7 @@ class SnapshotBuilder:
             oom=state.oom,
             last_words=state.last_words,
             checkpoints=state.checkpoints,
+            precision=state.precision,
             job=state.job,
             gang=state.gang,
             **self._probed(),

@@ -246,6 +246,21 @@ METRICS: tuple[Metric, ...] = (
         "Work of the model over the peak of this rank's devices, where FLOPs and peak are known.",
         one(lambda s: rank_mfu(s.record).ratio),
     ),
+    # What it computes in.
+    Metric(
+        "costlens.precision.loss_scale",
+        "gauge",
+        "",
+        "What a gradient scaler multiplies gradients with; each skipped step halves it.",
+        one(readings.loss_scale),
+    ),
+    Metric(
+        "costlens.precision.skipped.time",
+        "counter",
+        "s",
+        "Time of the iterations that led to optimizer steps a gradient scaler skipped.",
+        one(lambda s: s.record.precision.skipped_s if s.record.precision else None),
+    ),
     # How the model does.
     Metric(
         "costlens.loss",

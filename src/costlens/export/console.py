@@ -29,6 +29,7 @@ from costlens.export.console_goodput import describe_goodput
 from costlens.export.console_gpu import describe_gpus, gpu_title
 from costlens.export.console_host import describe_host
 from costlens.export.console_layout import Renderable, Row, join, lay_out, plural, section
+from costlens.export.console_precision import describe_precision
 from costlens.export.console_queue import describe_queue
 from costlens.export.console_ranks import describe_attempts, describe_now, describe_ranks
 from costlens.export.console_text import make_printable
@@ -237,6 +238,8 @@ def _work(record: RunRecord) -> Iterable[Renderable]:
         ("iterations", show_count(progress.iterations)),
         ("optimizer steps", join(steps, skipped, lost)),
     ]
+    if precision := describe_precision(record):
+        rows.append(("precision", precision))
     if progress.samples is not None:
         rows.append(("samples", show_count(progress.samples)))
     tokens, slots = progress.tokens, progress.slots

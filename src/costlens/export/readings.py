@@ -68,7 +68,7 @@ LABEL_ATTRIBUTES = {name: f"costlens.{name.replace('_', '.')}" for name in LABEL
 
 INFO = (
     *("costlens.run.name", "costlens.framework", "costlens.version", "costlens.device"),
-    *("costlens.attempt", "host.name"),
+    *("costlens.attempt", "costlens.precision", "host.name"),
     *LABEL_ATTRIBUTES.values(),
     *("hw.id", "hw.name", "hw.serial_number", "costlens.gpu.pci_id", "costlens.gpu.driver"),
     *JOB_ATTRIBUTES,
@@ -138,6 +138,7 @@ def run_info(snapshot: Snapshot) -> Iterable[Point]:
         "costlens.version": run.costlens_version,
         "costlens.device": rank.device,
         "costlens.attempt": str(record.attempt.number),
+        "costlens.precision": record.precision.effective if record.precision else None,
         "host.name": rank.host_name,
         **label_attributes(run),
         **job_attributes(record.job),
@@ -177,6 +178,12 @@ def step_counts(snapshot: Snapshot) -> Mapping[str, float | None]:
     """Return the optimizer updates that changed parameters, and those that were skipped."""
     progress = snapshot.record.progress
     return {"real": progress.optimizer_steps, "skipped": progress.skipped_steps}
+
+
+def loss_scale(snapshot: Snapshot) -> float | None:
+    """Return the newest scale of the gradients, where a scaler is watched."""
+    part = snapshot.record.precision
+    return None if part is None else part.loss_scale
 
 
 def evaluation_counts(snapshot: Snapshot) -> Mapping[str, float | None]:

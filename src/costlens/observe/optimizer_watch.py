@@ -12,8 +12,10 @@ from typing import Any
 import torch
 
 from costlens.core.overrides import Override
+from costlens.core.recorder import UNKNOWN
 from costlens.observe.hook import Hook
 from costlens.observe.plain_loop import PlainLoop
+from costlens.observe.precision_watch import SCALE_EVERY_NS, tell_scale
 
 __all__ = ["OptimizerWatch", "ScalerWatch"]
 
@@ -87,14 +89,22 @@ class ScalerWatch:
         self._loop = loop
         self._scaler = weakref.ref(scaler)
         self._override = Override(scaler, "step", self._step)
+        self._next_look_ns = 0
 
     def target(self) -> torch.amp.GradScaler | None:
         """Return the scaler, or None when it is gone."""
         return self._scaler()
 
     def remove(self) -> None:
-        """Give the scaler its own method back."""
+        """Give the scaler its own method back, and take its last scale."""
         self._override.remove()
+        with self._loop.contained:
+            self._read_scale()
+
+    def _read_scale(self) -> None:
+        loop = self._loop
+        self._next_look_ns = loop.timeline.since_ns + SCALE_EVERY_NS
+        tell_scale(loop.values, self._scaler(), loop.recorder.counters.iterations)
 
     def _step(self, step: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         loop = self._loop
@@ -103,6 +113,8 @@ class ScalerWatch:
         with loop.contained:
             _close_abandoned_backward(loop)
             is_timed = loop.begin_step(self)
+            if is_timed and loop.timeline.since_ns >= self._next_look_ns:
+                self._read_scale()
         if not is_timed:
             return step(*args, **kwargs)
         try:
@@ -110,6 +122,13 @@ class ScalerWatch:
         finally:
             with loop.contained:
                 loop.end_step(self)
-        if loop.num_step_calls == before:
+        # Where no optimizer is watched, nobody knows whether it was called.
+        if loop.num_step_calls == before and loop.recorder.counters.skipped_steps != UNKNOWN:
             loop.recorder.counters.skipped_steps += 1
         return result
+
+
+def watch_scaler(loop: PlainLoop, scaler: torch.amp.GradScaler) -> None:
+    """Count the steps that a scaler skips from now on; about 1 µs where that is done already."""
+    if loop.find(scaler) is None:
+        loop.watches.append(ScalerWatch(loop, scaler))

@@ -6,6 +6,7 @@ pure; :func:`look_at_hardware` asks torch and never initialises CUDA. The doors 
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Literal
 
@@ -168,10 +169,11 @@ def _cpu_has_fast_bf16() -> bool:
     return any(ask is not None and ask() for ask in asks)
 
 
-def make_autocast(choice: PrecisionChoice, device: torch.device) -> torch.autocast:
+def make_autocast(choice: PrecisionChoice, device: torch.device) -> AbstractContextManager[object]:
     """Return a context manager for the forward pass; does nothing where nothing was chosen."""
     dtype = _DTYPES.get(choice.effective or "fp32")
-    return torch.autocast(device.type, dtype=dtype, enabled=dtype is not None)
+    # One that is not enabled would switch off the user's own around it.
+    return nullcontext() if dtype is None else torch.autocast(device.type, dtype=dtype)
 
 
 def make_scaler(choice: PrecisionChoice, device: torch.device) -> torch.amp.GradScaler:

@@ -25,6 +25,7 @@ from costlens.core.host_records import (
 from costlens.core.job_records import JobPart
 from costlens.core.mfu_records import FlopsPart
 from costlens.core.phases import Phase
+from costlens.core.precision_records import PrecisionPart
 from costlens.core.quality import Observation, QualityBook
 from costlens.core.recorder import Recorder
 from costlens.core.records import (
@@ -176,6 +177,9 @@ def complete(price: PricePart | None = PRICE) -> Rehearsal:
         "energy_price": EnergyPricePart(amount_per_kwh="0.3", currency="USD", source="test"),
         "flops": FlopsPart(per_token=1e9, peak_flops_per_s=1e12, precision="bf16"),
     }
+    run.state.precision = PrecisionPart(
+        requested="auto", effective="fp16", reason="test", skipped_s=0.5, loss_scale=32768.0
+    )
     run.log(loss=2.5, val_loss=2.0, test_loss=1.0, grad_norm=0.5, learning_rate=1e-3, accuracy=0.7)
     run.host = busy_host()
     run.telemetry = TelemetryPart(

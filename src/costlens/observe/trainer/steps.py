@@ -13,6 +13,7 @@ import torch
 
 from costlens.core.overrides import Override
 from costlens.core.scopes import CountTaker
+from costlens.observe.precision_watch import tell_scale
 from costlens.observe.trainer.given import Optimizer
 from costlens.observe.trainer.loop import LoopTimes
 
@@ -41,6 +42,7 @@ class StepCounter:
         self.is_silent = False
         self._values = values
         self._handles: list[Any] = []
+        self._scaler: object = None
 
     def watch(self, optimizers: Sequence[Optimizer], scaler: object) -> None:
         """Hook the optimizers of a training.
@@ -50,6 +52,7 @@ class StepCounter:
             scaler: The ``GradScaler`` that may leave updates out, or None.
         """
         self.times.counters.watch_steps()
+        self._scaler = scaler
         self.is_silent = not all(hasattr(each, "register_step_post_hook") for each in optimizers)
         for optimizer in () if self.is_silent else optimizers:
             if not _may_nest(optimizer):
@@ -66,6 +69,10 @@ class StepCounter:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+
+    def tell_scale(self, number: int) -> None:
+        """Hand over the scale of the scaler, if there is one; also after :meth:`remove`."""
+        tell_scale(self._values, self._scaler, number)
 
     def count(self, optimizer: Optimizer, *_: object) -> None:
         """Count a call of an optimizer's step that returned."""

@@ -229,6 +229,7 @@ class TrainerWatch:
             if self._is_silent:
                 self._counters.optimizer_steps += step - self._global_step
             self._global_step = self._state.end_step = step
+            self._steps.tell_scale(number)
         if self._optimizer is not None:
             self._quality.read_learning_rate(self._optimizer, number)
 
