@@ -160,6 +160,13 @@ def _costs(charge: Charge, paid_ns: int, cost: Decimal) -> dict[str, Cell]:
     }
 
 
+def _category(record: RankRecord) -> str:
+    # A commitment of FOCUS has an id, which nobody tells: reserved capacity stays standard.
+    priced = None if record.price is None else record.price.capacity_type
+    scheduled = None if record.job is None else record.job.capacity_type
+    return "Dynamic" if (priced or scheduled) == "spot" else "Standard"
+
+
 def _num_idle(record: RankRecord) -> int:
     """Return the devices that no rank drives and this one books."""
     return idle_device_ns(record) // record.total_ns if record.total_ns else 0
@@ -179,7 +186,7 @@ def _fixed_cells(charge: Charge, account: Account) -> dict[str, Cell]:
         f"{attempt.number}",
         "ChargeFrequency": "Usage-Based",
         "InvoiceIssuerName": provider,
-        "PricingCategory": "Standard",
+        "PricingCategory": _category(record),
         "ProviderName": provider,
         "PublisherName": provider,
         "RegionId": region,

@@ -129,6 +129,7 @@ def _part(
             "share": share,
             "currency": currency or config.currency,
             "source": source,
+            "capacity_type": config.capacity_type,
             "discount": None if config.price_discount is None else f"{config.price_discount:f}",
         }
     )
@@ -139,6 +140,7 @@ def _listed_part(config: Config, rank: RankPart, entry: BookEntry, source: str) 
     part = _part(config, rank, entry.unit, amount, source, entry.currency)
     return part.model_copy(
         update={
+            "capacity_type": entry.capacity_type or part.capacity_type,
             "entry": entry.subject[:_MAX_TEXT],
             "entry_source": entry.source,
             "since": None if entry.since is None else entry.since.isoformat(),

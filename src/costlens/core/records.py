@@ -302,6 +302,9 @@ class PricePart(Part):
         pattern=r"^(0(\.[0-9]{1,12})?|1(\.0{1,12})?)$",
         description="Share (0 to 1) that comes off the amount, as a decimal string.",
     )
+    capacity_type: Literal["on_demand", "spot", "reserved"] | None = Field(
+        None, description="How the capacity was bought; absent where nobody says it."
+    )
     entry: Label | None = Field(None, description="What the price book has the price of.")
     entry_source: Label | None = Field(None, description="Where the price book has it from.")
     since: str | None = Field(

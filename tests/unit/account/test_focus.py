@@ -183,3 +183,15 @@ def test_rows_add_up_to_the_ledger(records: list[RankRecord]) -> None:
             assert row["BilledCost"] >= 0
             product = row["ListUnitPrice"] * row["PricingQuantity"]
             assert abs(product - row["ListCost"]) <= Decimal("2e-9")
+
+
+def test_spot_capacity_is_priced_dynamically() -> None:
+    """What the price says of the capacity goes before what the scheduler says."""
+    record = make_record(time_s={"compute": 36.0}, price=make_price("1"))
+    spot = record.model_copy(update={"job": JobPart(scheduler="k8s", capacity_type="spot")})
+    said = record.price.model_copy(update={"capacity_type": "on_demand"})
+    categories = [
+        rows_of(each)[0]["PricingCategory"]
+        for each in (record, spot, spot.model_copy(update={"price": said}))
+    ]
+    assert categories == ["Standard", "Dynamic", "Standard"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -157,3 +159,17 @@ def test_a_damaged_book_is_refused_or_has_usable_prices(
         assert entry.amount.is_finite()
         assert 0 <= entry.amount < 10**9
         assert entry.accelerator or entry.instance_type
+
+
+def test_the_book_in_the_documentation_is_one() -> None:
+    """What users copy from docs/prices.md works as it stands there."""
+    page = (Path(__file__).parents[3] / "docs" / "prices.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```toml\n(.*?)```", page, flags=re.DOTALL)
+    gpu, node = parse_price_book(example.encode(), "prices.toml").entries
+    assert (gpu.accelerator, gpu.unit, gpu.currency, gpu.provider) == (
+        "H100-SXM",
+        "gpu",
+        "EUR",
+        "own",
+    )
+    assert (node.instance_type, node.unit) == ("cpu-64", "node")

@@ -181,6 +181,7 @@ def test_the_bundled_prices_are_labelled() -> None:
     later.anchor = Anchor(wall_ns=LAUNCH_NS + 90 * 86_400 * 10**9, mono_ns=0)
     price: Any = _probe(later, price_book="bundled", cloud_provider="modal").contribute()["price"]
     assert price.source == "price book bundled (list prices)"
+    assert price.capacity_type == "on_demand"
     assert (price.amount, price.since) == ("0.8", "2026-06-25")
     assert price.entry_source == "https://modal.com/pricing"
 
