@@ -34,6 +34,7 @@ PARTS = frozenset(
     }
 )
 OURS = ("COSTLENS_", "OTEL_", "PL_")
+SCHEDULERS = ("SLURM_", "KUBERNETES_", "POD_", "JOBSET_", "RAY_")
 # Set once by the libraries themselves: OpenMP when torch loads, Lightning's seed, pytest's own.
 SET_BY_LIBRARIES = (
     "KMP_",
@@ -105,8 +106,8 @@ def _nothing_leaks() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _own_settings(_nothing_leaks: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Hide the machine's COSTLENS_*, OTEL_* and PL_* and send run folders to `tmp_path`."""
-    for name in [name for name in os.environ if name.startswith(OURS)]:
+    """Hide the machine's settings and its scheduler, and send run folders to `tmp_path`."""
+    for name in [name for name in os.environ if name.startswith((*OURS, *SCHEDULERS))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("COSTLENS_DIR", str(tmp_path / "costlens-runs"))
 

@@ -294,11 +294,12 @@ class Session:
 
     def _begin(self) -> None:
         faults.call("session.identity", self._try_settle)
-        faults.call("observe.allocation", self._allocation.look)
         if self.parts.state.oom is None:
             self.parts.state.oom = faults.call("observe.oom", find_oom)
         self._probes.start(self._clock())
         self._start_exporters()
+        # Last: a scheduler that does not answer must not keep the first record waiting.
+        faults.call("observe.allocation", self._allocation.look)
 
     def _start_exporters(self) -> None:
         faults.call("session.gang", self._gang.look)

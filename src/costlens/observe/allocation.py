@@ -76,7 +76,8 @@ class AllocationWatch:
         """Settle what can be settled by now; a store that refuses is asked again, a while.
 
         Args:
-            is_last: Whether the attempt ends, so that it is now or never.
+            is_last: Whether the attempt ends: a claim is read in any case, but nobody is asked who
+                might keep the end waiting.
         """
         job, now_s = self._state.job, self._mono_s()
         if self.is_settled or job is None or not self._state.launch_key:
@@ -87,18 +88,18 @@ class AllocationWatch:
         self._num_looks += 1
         # The record's exporter meets the same refusal, says so and counts it.
         with suppress(StorageError):
-            self._settle(job)
+            self._settle(job, may_ask=not is_last)
         if self._num_looks >= _MAX_LOOKS:
             self.is_settled = True
 
-    def _settle(self, job: JobPart) -> None:
+    def _settle(self, job: JobPart, *, may_ask: bool) -> None:
         key = _key(job)
         if key is None:
             self._state.job = _explain(job)
             self.is_settled = True
             return
         claim = _decode(self._store.read(key))
-        if claim is None and (self._state.rank.rank == 0 or job.scheduler != "slurm"):
+        if claim is None and self._is_claimant(job) and (may_ask or _is_timed(job)):
             job = self._state.job = self._complete(job)
             if job.scheduler == "slurm" and not _is_timed(job) and self._num_asks < _MAX_ASKS:
                 return  # once more in the next window
@@ -108,6 +109,9 @@ class AllocationWatch:
             claim = _decode(self._store.read(key))
         if claim is not None:
             self._take(job, claim)
+
+    def _is_claimant(self, job: JobPart) -> bool:
+        return self._state.rank.rank == 0 or job.scheduler != "slurm"
 
     def _complete(self, job: JobPart) -> JobPart:
         """Return the job with the times that only the scheduler knows."""

@@ -213,3 +213,48 @@ def test_a_rank_that_is_first_learns_later_what_rank_0_was_told(
         began_s = record["attempt"]["process_start_time"]
         assert record["startup"]["allocation_s"] == pytest.approx(began_s - start_s, abs=0.01)
     assert (tmp_path / "asked").read_text().count("asked") == 1
+
+
+ENDING = """
+import sys, time
+import costlens
+
+run = costlens.start("paid", window_s=0.1)
+while len(sys.argv) > 1 and not run.parts.state.job.times_unknown:
+    time.sleep(0.01)
+for _ in range(20):
+    with run.iteration(samples=1):
+        pass
+began = time.monotonic()
+run.finish()
+print(time.monotonic() - began)
+"""
+
+
+@pytest.mark.parametrize("when", ["at once", "later"])
+def test_a_controller_that_hangs_keeps_neither_steps_nor_the_end(
+    tmp_path: Path, start_s: int, when: str
+) -> None:
+    """Every step counts, the end comes in time, and the record says why times are missing."""
+    (tmp_path / "bin" / "scontrol").write_text("#!/bin/sh\nexec sleep 300\n")
+    arguments = ["wait"] if when == "later" else []
+    done = subprocess.run(
+        [sys.executable, "-c", ENDING, *arguments],
+        env={
+            "PATH": f"{tmp_path / 'bin'}:{os.defpath}",
+            "COSTLENS_DIR": str(tmp_path / "runs"),
+            "COSTLENS_SUMMARY": "0",
+            "SLURM_JOB_ID": "77",
+        },
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
+    )
+    assert float(done.stdout) < 5
+    assert "costlens.close.timeout" not in done.stderr
+    record = json.loads((tmp_path / "runs" / "paid-77" / "record-1-0.json").read_text())
+    assert record["progress"]["samples"] == 20
+    assert record["attempt"]["outcome"] == "completed"
+    assert record["attempt"]["paid_from"] == "process_start"
+    assert record["job"]["times_unknown"] == "scontrol did not answer within 2 s"
