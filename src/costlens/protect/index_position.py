@@ -34,7 +34,6 @@ class IndexPosition(Position):
 
     def __init__(self, loader: Any, report: Report) -> None:  # noqa: ANN401 - no base class
         self._walk: Walk | None = None
-        self._restored: State | None = None
         self._has_iterator_to_spare = False
         self._before_making: State = {}
         super().__init__(loader, report)
@@ -123,8 +122,11 @@ class IndexPosition(Position):
         if restored is not None and restored["begun"] is not None:
             # Without workers nothing has been asked for yet.
             iterator._sampler_iter.begin()  # noqa: SLF001 - a Walk
-        self._restored, self._before_making = None, {}
-        self._started()
+        self._before_making = {}
+
+    def _before_batch(self, iterator: Any) -> None:  # noqa: ANN401 - torch's own
+        del iterator
+        self._restored = None
 
     def _on_batch(self, iterator: Any) -> None:  # noqa: ANN401 - torch's own
         walk = iterator._sampler_iter  # noqa: SLF001 - a Walk, unless it was made before us

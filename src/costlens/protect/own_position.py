@@ -12,6 +12,9 @@ from costlens.protect.sources import list_samplers, name_other_sources, read_sou
 
 __all__ = ["OwnPosition"]
 
+_IS_FINISHED = "_iterator_finished"
+"""Where torchdata says that the state is that of a pass that has ended."""
+
 
 class OwnPosition(Position):
     """Asks a loader for its state, and sets the random numbers right around its restore.
@@ -28,7 +31,6 @@ class OwnPosition(Position):
     def __init__(self, loader: Any, report: Report, *, can_look_back: bool = False) -> None:  # noqa: ANN401
         self._can_look_back = can_look_back
         self._previous: State | None = None
-        self._restored: State | None = None
         self._start: State = {}
         self._before_making: State = {}
         super().__init__(loader, report)
@@ -46,11 +48,10 @@ class OwnPosition(Position):
             return state | {"is_in_pass": True, "start": self._start, **self._previous}
         # Asked before its first pass, it would make an iterator and draw random numbers for it.
         is_fresh = self._is_followed and getattr(loader, "_iterator", None) is None
-        return state | {
-            "start": self._start,
-            "own": {} if is_fresh or loader is None else loader.state_dict(),
-            "now": read_sources(loader),
-        }
+        own = {} if is_fresh or loader is None else loader.state_dict()
+        if not self.is_in_pass and _IS_FINISHED in own:
+            own = {**own, _IS_FINISHED: True}  # see end_pass
+        return state | {"start": self._start, "own": own, "now": read_sources(loader)}
 
     def restore(self, state: State, on_started: Callable[[], object]) -> list[str]:
         """Put the loader where it was and return what cannot be exact, a sentence each.
@@ -101,7 +102,6 @@ class OwnPosition(Position):
         if state["is_in_pass"]:
             # It draws from them otherwise than at first on its way to the place.
             write_sources(self._loader(), state["now"])
-            self._started()
         else:
             # The state was of a pass that had ended. What its iterator drew nobody else drew; the
             # loader makes another one now, or resets it, for the pass that follows.

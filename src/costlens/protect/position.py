@@ -14,6 +14,7 @@ from typing import Any
 from torch.utils import data
 
 from costlens.core.overrides import Override
+from costlens.protect.walk import LateIterator
 
 __all__ = ["Position", "Report", "State", "may_draw"]
 
@@ -42,6 +43,8 @@ class Position:
         self._overrides: list[Override] = []
         self._on_started: Callable[[], object] | None = None
         self._is_in_pass = False
+        self._is_late = False
+        self._restored: State | None = None  # until the pass that it is of begins
         self._is_followed = callable(getattr(loader, "_get_iterator", None))
         self._name = f"loader ({type(loader).__name__})"
         self._num_workers: int = getattr(loader, "num_workers", 0)
@@ -77,15 +80,31 @@ class Position:
 
         Args:
             state: From :meth:`state`, in this process or another.
-            on_started: Called once, when the iterator of a restored pass exists and before it
-                gives its first batch: the moment to restore what making it has drawn from. Not
-                called when the position is between two passes.
+            on_started: Called once, before the first batch of a restored pass is fetched: the
+                moment to restore what making its iterator has drawn from. Not called when the
+                position is between two passes.
         """
         del on_started
         self.num_passes = state["num_passes"]
         if state["is_in_pass"] is False:
             return []
         return [f"{self._name}: its place is not known, so the pass begins again"]
+
+    def end_pass(self) -> None:
+        """Note that the loop takes no more batches of this pass, though it did not see its end.
+
+        For a framework that counts to the length: the place is then between two passes.
+        """
+        self.num_passes += self._is_in_pass
+        self._is_in_pass = False
+
+    def delay_pass(self) -> None:
+        """Make the next iterator only when its first batch is asked for.
+
+        For a framework that resumes between two passes, and then makes the iterator earlier than it
+        would have: what hooks draw in between comes first again.
+        """
+        self._is_late = True
 
     def inexact(self) -> list[str]:
         """Return what a resume from a save made now cannot restore, a sentence each."""
@@ -121,6 +140,9 @@ class Position:
     # The events.
 
     def _make(self, make: Any) -> Iterator[Any]:  # noqa: ANN401 - a bound method
+        if self._is_late and self._restored is None:
+            self._is_late = False
+            return LateIterator(lambda: self._make(make))
         self._before()
         iterator = self._create(make.__self__, make)
         self._adopt(iterator)
@@ -151,11 +173,11 @@ class Position:
     def _next_data(self, take: Any) -> Any:  # noqa: ANN401 - a batch
         iterator = take.__self__
         self._before_batch(iterator)
+        self._started()
         try:
             batch = take()
         except StopIteration:
-            self.num_passes += self._is_in_pass
-            self._is_in_pass = False
+            self.end_pass()
             raise
         self._on_batch(iterator)
         return batch

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-__all__ = ["MAX_AHEAD", "Mark", "SamplerTap", "Walk"]
+__all__ = ["MAX_AHEAD", "LateIterator", "Mark", "SamplerTap", "Walk"]
 
 MAX_AHEAD = 8
 """Most batches that a framework may fetch before it trains on them."""
@@ -126,3 +126,29 @@ class SamplerTap:
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the sampler has
         return getattr(self._sampler, name)
+
+
+class LateIterator:
+    """Makes an iterator when its first batch is asked for, and is that iterator from then on.
+
+    Args:
+        make: Returns the iterator.
+    """
+
+    def __init__(self, make: Callable[[], Iterator[Any]]) -> None:
+        self._make = make
+        self._iterator: Iterator[Any] | None = None
+
+    def __iter__(self) -> LateIterator:
+        return self
+
+    def __next__(self) -> Any:  # noqa: ANN401 - a batch
+        return next(self._made())
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the iterator has
+        return getattr(self._made(), name)
+
+    def _made(self) -> Iterator[Any]:
+        if self._iterator is None:
+            self._iterator = self._make()
+        return self._iterator
