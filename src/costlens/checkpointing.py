@@ -18,19 +18,53 @@ from costlens.core.records import PricePart, RankRecord
 from costlens.errors import ConfigError
 from costlens.export.record import read_ranks
 from costlens.protect.cadence import Cadence
+from costlens.protect.checkpoints import Checkpoints
 from costlens.protect.commit import Committer
 from costlens.protect.failures import ON_DEMAND, SPOT, failure_rate_per_s
 from costlens.protect.history import carried_costs, exposure_of
 from costlens.protect.interval import Rails
 from costlens.protect.manager import CheckpointManager, Keeper, StatePort
 from costlens.protect.shelf import Shelf
+from costlens.protect.state import TrainingState
 from costlens.storage.identity import Identity
 from costlens.storage.store import Store
 
-__all__ = ["make_manager"]
+__all__ = ["make_manager", "open_checkpoints"]
 
 # A save costs files and requests beside its stall; nothing is won by several a second.
 _MIN_INTERVAL_S = 1.0
+
+
+def open_checkpoints(
+    config: Config,
+    parts: Parts,
+    clock: Clock,
+    identity: Identity,
+    price: Callable[[], PricePart | None],
+    state: dict[str, Any],
+) -> Checkpoints:
+    """Return the checkpoints of a plain loop; start-up, blocks on the stores.
+
+    Args:
+        config: The settings; ``checkpoint_url`` says where.
+        parts: The living parts of the run.
+        clock: Monotonic nanoseconds.
+        identity: The run and its folder, settled.
+        price: Returns the price of this rank, once it is known.
+        state: What is saved, as :class:`TrainingState` takes it.
+
+    Raises:
+        CheckpointError: If a part has no state.
+        ConfigError: If no URL is set, or this job cannot be saved.
+        StorageError: If the place cannot be written, or cannot create exclusively.
+    """
+    log = parts.state.log
+
+    def report(sentence: str) -> None:
+        log.warning("costlens.checkpoint.inexact", message=sentence)
+
+    source = TrainingState(**{"model": None, "report": report, **state})
+    return Checkpoints(make_manager(config, parts, clock, identity, source, price), config.resume)
 
 
 def make_manager(

@@ -34,6 +34,7 @@ from costlens.observe.loader import WatchedLoader, watch_batches
 from costlens.observe.placement import detect_placement
 from costlens.observe.placement.place import Placement
 from costlens.observe.plain_loop import PlainLoop
+from costlens.protect.checkpoints import Checkpoints
 from costlens.spending import check_can_agree
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     import torch
 
+    from costlens.core.records import PricePart
     from costlens.protect.plain_precision import PlainPrecision
     from costlens.storage.read_counts import ReadCounts
 
@@ -90,6 +92,7 @@ class Run:
         self._parts: Parts | None = None
         self._session: Session | None = None
         self._watches: list[Any] = []
+        self._checkpoints: list[Checkpoints] = []
         self._iteration: IterationScope | None = None
         self._record: RankRecord | None = None
         self._read_counts: ReadCounts | None = None
@@ -170,6 +173,9 @@ class Run:
         _check_ending(outcome, exit_code)
         if not self.is_active or self._parts is None or self._session is None:
             return self._record
+        for checkpoints in self._checkpoints:
+            checkpoints.finish(self.config.checkpoint_exit_timeout_s, is_clean=error is None)
+        self._checkpoints.clear()
         self.is_active = False
         for watch in reversed(self._watches):
             faults.call("run.unwatch", watch.remove)
@@ -201,6 +207,7 @@ class Run:
         self.is_active = False
         self._is_off = True
         self._watches.clear()
+        self._checkpoints.clear()
         gang_waits.ignore(self)
         if self._session is not None:
             self._session.silence()
@@ -437,6 +444,38 @@ class Run:
     def _tell_precision(self, part: PrecisionPart) -> None:
         if self._parts is not None:
             self._parts.state.chosen_precision = part
+
+    def checkpoints(self, url: str | None = None, **state: Any) -> Checkpoints:
+        """Return what saves and resumes this training; once, with everything built.
+
+        ``checkpoints.resume()`` before the loop and ``checkpoints.step()`` after each optimizer
+        step are all it needs. Blocks on the store: a place that cannot be written is told now.
+
+        Args:
+            url: Where checkpoints go, any fsspec URL; ``COSTLENS_CHECKPOINT_URL`` by default.
+            **state: What is saved: ``model=``, ``optimizer=``, ``scheduler=``, ``scaler=``,
+                ``loader=`` (each one object, a list, or a mapping of names), and ``extra=``, a
+                mapping of anything else with a state. See
+                :class:`costlens.protect.state.TrainingState`.
+
+        Raises:
+            CheckpointError: If one of them has no state.
+            ConfigError: If no place is known, or this job cannot be saved.
+            StorageError: If the place cannot be written.
+        """
+        from costlens.checkpointing import open_checkpoints
+
+        if not self.is_active or self._session is None:
+            return Checkpoints(None, self.config.resume)
+        config = self.config if url is None else resolve_config(self.config, checkpoint_url=url)
+        identity = self._session.require_identity()
+        made = open_checkpoints(config, self.parts, self.clock, identity, self._price, state)
+        self._checkpoints.append(made)
+        return made
+
+    def _price(self) -> PricePart | None:
+        snapshot = self.snapshot
+        return None if snapshot is None else snapshot.record.price
 
     def _plain_loop(self) -> PlainLoop | None:
         if not self.is_active or self._parts is None:

@@ -68,8 +68,9 @@ def count_lost_steps(
                 break
             return None
         surviving = _cut_back(surviving, start, lost)
-        end = attempt.end_step if attempt.end_step is not None else start + made
-        surviving.append((attempt.number, start, max(start, end)))
+        # A process that was killed may have counted a step and not yet said where it stands.
+        end = max(start + made, attempt.end_step or 0)
+        surviving.append((attempt.number, start, end))
     saved = _saved_step(attempts)
     if saved is not None:
         _cut_back(surviving, saved, lost)

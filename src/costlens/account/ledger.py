@@ -19,6 +19,7 @@ from costlens.account.attempts import (
     summarize_attempt,
 )
 from costlens.account.budget import merge_budget
+from costlens.account.checkpoints import merge_checkpoints
 from costlens.account.cost import charge_rank, idle_device_ns, price_run
 from costlens.account.counts import merge_progress, steps_made
 from costlens.account.datasets import flag_datasets
@@ -28,6 +29,7 @@ from costlens.account.gpus import merge_gpus
 from costlens.account.hosts import merge_hosts
 from costlens.account.mfu import merge_mfu
 from costlens.account.precision import flag_precision, merge_precision
+from costlens.account.proven import credit_proven_steps
 from costlens.account.quality import merge_quality
 from costlens.account.queue import merge_queue
 from costlens.account.restarts import count_work, find_restart_loop
@@ -43,7 +45,7 @@ from costlens.core.records import (
     RankRecord,
     TelemetryPart,
 )
-from costlens.core.run_record import AttemptSummary, CheckpointPart, RankSummary, RunRecord
+from costlens.core.run_record import AttemptSummary, RankSummary, RunRecord
 from costlens.errors import RecordError
 
 __all__ = ["merge", "merge_readable", "parse_records", "settle"]
@@ -196,8 +198,8 @@ def merge(
         budget=merge_budget(newest[0], cost),
         goodput=tell_queue(goodput, queue),
         mfu=merge_mfu(newest),
-        checkpoints=CheckpointPart(time_s=time_s.get("checkpoint", 0.0)),
         precision=merge_precision(groups, priced, progress.skipped_steps),
+        checkpoints=merge_checkpoints(everyone, time_s.get("checkpoint", 0.0), cost),
         quality=merge_quality(groups, priced),
         telemetry=_merge_telemetry(everyone),
         problems=sorted({*problems, *notes}),
@@ -216,7 +218,8 @@ def settle(
     """
     chosen, notes = _choose(records)
     groups = group_attempts(close_lost(chosen, now, ends))
-    return share_devices([record for group in groups.values() for record in group]), notes
+    in_order = [record for group in groups.values() for record in group]
+    return credit_proven_steps(share_devices(in_order)), notes
 
 
 def _choose(records: Sequence[RankRecord]) -> tuple[list[RankRecord], list[str]]:

@@ -42,6 +42,7 @@ class CheckpointsPart(Part):
     interval: IntervalPart | None = None
     resumed_from: str | None = Field(None, description="Name of the checkpoint it resumed from.")
     resumed_step: int | None = None
+    resumed_attempt: int | None = Field(None, description="The attempt that saved it.")
     rejected: list[str] = Field(
         default_factory=list, description="What the resume passed over, and why."
     )

@@ -11,6 +11,7 @@ from typing import Literal
 from pydantic import Field
 
 from costlens.core.budget_records import BudgetPart
+from costlens.core.checkpoint_records import IntervalPart
 from costlens.core.device_records import GpuSummary
 from costlens.core.gang_records import RestartLoopPart
 from costlens.core.goodput_record import GoodputPart
@@ -177,9 +178,28 @@ class CostPart(Part):
 
 
 class CheckpointPart(Part):
-    """Saves as far as the watcher saw them."""
+    """The saves of a run; all but ``time_s`` only where costlens saves them itself."""
 
-    time_s: float = 0.0
+    time_s: float = Field(0.0, description="Seconds of all ranks in saves, whoever saved.")
+    url: str | None = Field(None, description="Where they go, without credentials.")
+    num_saved: int = 0
+    num_failed: int = 0
+    num_skipped: int = 0
+    num_retries: int = 0
+    stall_s: float = 0.0
+    write_s: float = 0.0
+    num_bytes: int | None = None
+    last_step: int | None = None
+    last_time: float | None = None
+    next_step: int | None = None
+    interval: IntervalPart | None = None
+    worst_loss_money: str | None = Field(
+        None, description="Money of the most work that a failure can lose now."
+    )
+    resumed_from: str | None = None
+    resumed_step: int | None = None
+    rejected: list[str] = Field(default_factory=list)
+    inexact: list[str] = Field(default_factory=list)
 
 
 class FindingPart(Part):

@@ -17,6 +17,7 @@ from rich.text import Text
 from costlens.account.goodput import PRODUCTIVE_PHASES
 from costlens.core.records import Outcome
 from costlens.core.run_record import CostPart, RunRecord
+from costlens.export.console_checkpoints import describe_checkpoints
 from costlens.export.console_details import (
     describe_mfu,
     describe_money,
@@ -110,6 +111,7 @@ def _sections(record: RunRecord, width: int, now: float) -> Iterable[Renderable]
     yield from section(gpu_title(record), describe_gpus(record))
     yield from section("Host", describe_host(record))
     yield from section("Job", describe_queue(record))
+    yield from section("Checkpoints", describe_checkpoints(record))
     yield from section("Start-up", _startup(record))
     yield from section("Attempts", [*describe_loop(record), *describe_attempts(record)])
     yield from section("Ranks", [*describe_missing(record), *describe_ranks(record)])

@@ -6,8 +6,12 @@ comparison of two numbers.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from costlens.errors import CheckpointError
-from costlens.protect.manager import CheckpointManager
+
+if TYPE_CHECKING:  # it needs torch, and a run may do without
+    from costlens.protect.manager import CheckpointManager
 
 __all__ = ["Checkpoints"]
 

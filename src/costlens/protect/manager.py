@@ -141,16 +141,19 @@ class CheckpointManager:
                 "costlens.checkpoint.rejected", name=str(each.name), reason=each.reason
             )
         if loaded is None:
+            self._state.start_step = 0
             self._update(rejected=rejected)
             return None
         manifest, name = loaded.found.manifest, loaded.found.name
         self._keeper.resumed = name
-        self._state.start_step = self._last_step = manifest.step
+        self._last_step = manifest.step
+        self._state.start_step = self._state.saved_step = manifest.step
         self._update(
             rejected=rejected,
             inexact=[*manifest.inexact, *inexact],
             resumed_from=str(name),
             resumed_step=manifest.step,
+            resumed_attempt=manifest.attempt,
             last_step=manifest.step,
             last_time=manifest.created_time,
             last_name=str(name),
@@ -170,8 +173,8 @@ class CheckpointManager:
         Args:
             step: Optimizer steps done, over all attempts.
         """
-        writer = self._writer
-        is_writing = writer.is_busy
+        self._state.end_step = step
+        is_writing = self._writer.is_busy
         if self._cadence.note_step(step, self._clock(), is_writing=is_writing):
             if is_writing:
                 self._skip()
@@ -269,6 +272,7 @@ class CheckpointManager:
             )
             return
         self._cadence.note_durable(write_s)
+        self._state.saved_step = job.name.step
         self._update(
             num_saved=part.num_saved + 1,
             num_retries=part.num_retries + result.num_retries,
