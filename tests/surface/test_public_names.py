@@ -27,7 +27,18 @@ PUBLIC = {
 }
 
 RUN_MEMBERS = {
-    *("attempt", "batches", "filesystem", "finish", "id", "iteration", "log", "open", "phase"),
+    *(
+        "attempt",
+        "batches",
+        "checkpoints",
+        "filesystem",
+        "finish",
+        "id",
+        "iteration",
+        "log",
+        "open",
+        "phase",
+    ),
     *("watch", "should_stop"),
     *("autocast", "scaler"),
     # for doorways and tests
