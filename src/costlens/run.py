@@ -403,8 +403,8 @@ class Run:
     def autocast(self) -> AbstractContextManager[object]:
         """Return a context manager for a forward pass, in what ``COSTLENS_PRECISION`` asks for.
 
-        To be used with ``scaler``, after ``watch``; about 5 µs. Does nothing where the run is off
-        or computes in fp32.
+        To be used with ``scaler``, after ``watch``; takes 1 µs more than torch's own. Does nothing
+        where the run is off or computes in fp32.
 
         Raises:
             ConfigError: If a format is demanded that the hardware would only emulate.
@@ -416,16 +416,17 @@ class Run:
         """Return the loss scaler of the run; the steps it skips count where ``watch`` sees others.
 
         It scales in fp16 and passes everything through elsewhere, so that one loop serves all;
-        about 2 µs.
+        about 1 µs.
 
         Raises:
             ConfigError: As :meth:`autocast`.
         """
         scaler = self._settle_precision().scaler
         loop = self._plain_loop()
-        if loop is not None and scaler.is_enabled():
+        if loop is not None and loop.own_scaler is not scaler and scaler.is_enabled():
             from costlens.observe.optimizer_watch import watch_scaler
 
+            loop.own_scaler = scaler
             faults.call("run.scaler", watch_scaler, loop, scaler)
         return scaler
 

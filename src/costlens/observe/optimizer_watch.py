@@ -129,6 +129,6 @@ class ScalerWatch:
 
 
 def watch_scaler(loop: PlainLoop, scaler: torch.amp.GradScaler) -> None:
-    """Count the steps that a scaler skips from now on; about 1 µs where that is done already."""
+    """Count the steps that a scaler skips from now on, if that is not done already."""
     if loop.find(scaler) is None:
         loop.watches.append(ScalerWatch(loop, scaler))

@@ -76,6 +76,7 @@ class PlainLoop:
         self.watches: list[Watch] = []
         self.num_step_calls = 0
         self.has_eval_gradient = False
+        self.own_scaler: object = None
         self.on_iterator: Callable[[object], object] = bool
         self.contained = faults.contain("plain.loop")
         self._host = host

@@ -85,6 +85,15 @@ def test_auto_takes_what_the_hardware_has(each_pl, on_hardware, hardware, flag, 
     assert part.reason
 
 
+@pytest.mark.parametrize("earlier", ["fp16", "fp32"])
+def test_a_resumed_run_keeps_its_precision(pl, on_hardware, earlier) -> None:
+    """Better hardware changes nothing of a run that has begun in another format."""
+    on_hardware(A100)
+    settled = trainer_precision.TrainerPrecision("auto", "COSTLENS_PRECISION", earlier)
+    part = settled.settle(make_trainer(pl))
+    assert (part.effective, part.reason) == (earlier, f"the run began in {earlier}")
+
+
 @pytest.mark.parametrize(
     ("chosen", "effective"),
     [("bf16-mixed", "bf16"), ("64-true", "64-true"), ("bf16-true", "bf16-true")],

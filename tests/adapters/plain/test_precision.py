@@ -13,6 +13,7 @@ import torch
 from costlens.config import Config
 from costlens.errors import ConfigError
 from costlens.protect import plain_precision
+from costlens.protect.plain_precision import PlainPrecision
 from costlens.protect.precision import Hardware
 from costlens.run import Run
 from costlens.testing import MemoryExporter
@@ -158,6 +159,29 @@ def test_a_demand_that_would_be_emulated_is_loud(monkeypatch):
     monkeypatch.setattr(plain_precision, "look_at_hardware", lambda _: Hardware("cuda", (7, 0)))
     with open_run(precision="bf16") as run, pytest.raises(ConfigError, match="only emulate"):
         run.autocast()
+
+
+def test_a_resumed_run_keeps_its_precision(monkeypatch):
+    """Better hardware changes nothing of a run that has begun in another format."""
+    monkeypatch.setattr(plain_precision, "look_at_hardware", lambda _: Hardware("cuda", (8, 0)))
+    told = []
+    PlainPrecision("auto", lambda: None, told.append, earlier="fp16").autocast()
+    PlainPrecision("auto", lambda: None, told.append).autocast()
+    assert [part.effective for part in told] == ["fp16", "bf16"]
+
+
+def test_a_run_that_goes_on_counts_on():
+    """Opened again, a run counts the steps that the same scaler skips, each of them once."""
+    run = open_run(precision="fp16")
+    model = make_model()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(2):
+        run.open()
+        run.watch(model, optimizer)
+        train(run, model, optimizer, infinite_at=2)
+        record = run.finish()
+    assert (record.progress.optimizer_steps, record.precision.skipped_steps) == (8, 2)
+    assert record.precision.loss_scale == 16_384.0
 
 
 def test_a_run_that_is_off_leaves_the_training_alone():
