@@ -8,6 +8,7 @@ holds, and a job that is queued again waits again.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -64,17 +65,17 @@ def merge_queue(groups: Mapping[int, Sequence[RankRecord]]) -> tuple[QueuePart, 
     waits: list[WaitPart] = []
     reasons: list[str] = []
     seen: set[tuple[object, ...]] = set()
-    starts: list[float] = []
+    newest_start = -math.inf
     for number, records in groups.items():
         job = _find_job(records)
         if job is not None and (key := _allocation(job)) not in seen:
             seen.add(key)
-            found = _measure(number, job, starts)
+            found = _measure(number, job, newest_start)
             if isinstance(found, str):
                 reasons.append(f"attempt {number}: {found}")
             else:
                 waits.append(found)
-        starts += [record.attempt.start_time for record in records]
+        newest_start = max(newest_start, *(record.attempt.start_time for record in records))
     deferrals = [wait.deferral_s for wait in waits if wait.deferral_s is not None]
     part = QueuePart(
         wait_s=sum(wait.wait_s for wait in waits) if waits else None,
@@ -100,11 +101,18 @@ def _allocation(job: JobPart) -> tuple[object, ...]:
     return (job.scheduler, job.job_id or job.pod_uid, job.restart_count, job.start_time)
 
 
-def _measure(number: int, job: JobPart, starts: Iterable[float]) -> WaitPart | str:
+def _measure(number: int, job: JobPart, newest_start: float) -> WaitPart | str:
+    """Return the wait before an attempt, or why it is not known.
+
+    Args:
+        number: The attempt.
+        job: Its job.
+        newest_start: Unix time of the newest start of an earlier attempt.
+    """
     measured = measure_wait(job.submit_time, job.eligible_time, job.start_time)
     if measured is None or job.start_time is None:
         return job.times_unknown or f"{job.scheduler} does not tell when the job was submitted"
-    if job.submit_time is not None and any(start > job.submit_time for start in starts):
+    if job.submit_time is not None and newest_start > job.submit_time:
         return "its submission is that of an earlier attempt; when it was queued again is not told"
     return WaitPart(
         attempt=number,
