@@ -13,12 +13,14 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from itertools import repeat
+from typing import Any
 
 import torch
 from torch import nn
 
 from costlens.config import Config
 from costlens.core.records import RankRecord
+from costlens.observe.precision_watch import tell_scale
 from costlens.run import Run
 
 STEP_NAMES = ("data_wait", "transfer", "forward", "backward", "optimizer", "compute", "other")
@@ -65,8 +67,8 @@ def _count_products(ballast: torch.Tensor, work_ms: float) -> int:
     return max(1, round(work_ms / (begin.elapsed_time(end) / 20)))
 
 
-def _open() -> Run:
-    return Run(Config(summary=False, gpu_hour_price=1), exporters=[]).open()
+def _open(**settings: Any) -> Run:
+    return Run(Config(summary=False, gpu_hour_price=1, **settings), exporters=[]).open()
 
 
 def _finish(run: Run) -> RankRecord:
@@ -235,6 +237,46 @@ def check_driver() -> dict[str, object]:
     }
 
 
+def _train_in(precision: str) -> tuple[str, RankRecord]:
+    """Train five steps, the third of which overflows, and return the type and the record."""
+    run, training = _open(precision=precision), Training()
+    run.watch(training.model, training.optimizer)
+    batch, kind = torch.randn(32, 64, device="cuda"), ""
+    for number in range(5):
+        with run.iteration():
+            with run.autocast():
+                output = training.model(batch)
+            kind = str(output.dtype).removeprefix("torch.")
+            loss = output.float().square().mean() * (float("inf") if number == 2 else 1e-3)
+            training.optimizer.zero_grad()
+            run.scaler.scale(loss).backward()
+            if run.scaler.is_enabled() or number != 2:
+                run.scaler.step(training.optimizer)
+            run.scaler.update()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        tell_scale(run.parts.values, run.scaler, 5)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    return kind, _finish(run)
+
+
+def check_precision() -> dict[str, object]:
+    """Auto takes what the device computes in; fp16 skips the overflow; the scale costs no sync."""
+    wanted = "bfloat16" if torch.cuda.get_device_capability() >= (8, 0) else "float16"
+    auto, _ = _train_in("auto")
+    fp16, record = _train_in("fp16")
+    part = record.precision
+    return {
+        "ok": (auto, fp16) == (wanted, "float16")
+        and part is not None
+        and (part.skipped_steps, part.loss_scale) == (1, 32_768.0)
+        and not record.telemetry.faults,
+        "auto": auto,
+        "precision": None if part is None else part.model_dump(),
+    }
+
+
 CHECKS: dict[str, Callable[[], dict[str, object]]] = {
     "no_synchronisation": check_no_synchronisation,
     "goodput_host_blocks_in_transfer": lambda: check_goodput("transfer"),
@@ -244,6 +286,7 @@ CHECKS: dict[str, Callable[[], dict[str, object]]] = {
     "numerics": check_numerics,
     "overhead": check_overhead,
     "driver": check_driver,
+    "precision": check_precision,
 }
 
 

@@ -2,7 +2,7 @@
 
 Whoever watches a scaler hands its scale over on the training thread; ``assembly.py`` lets
 :class:`PrecisionWatch` look on the pipeline thread, which fills ``precision`` of the record and
-warns, once each, of a training that loses its steps to overflow.
+warns, once each, of a training that loses its steps to overflow, or never asked for what is set.
 """
 
 from __future__ import annotations
@@ -107,6 +107,12 @@ class PrecisionWatch:
             if self._unchosen.requested == "off" and self._scale is None and not skipped:
                 return
             chosen = self._unchosen
+            if chosen.requested != "off" and counts.get("iterations"):
+                self._tell(
+                    "costlens.precision.unused",
+                    f"COSTLENS_PRECISION is {chosen.requested}, and nothing computes in it: put "
+                    "the forward pass into run.autocast(), step with run.scaler, or leave it off",
+                )
         state.precision = chosen.model_copy(
             update={
                 "skipped_steps": skipped,

@@ -18,6 +18,7 @@ from costlens.protect.precision import Hardware
 from costlens.run import Run
 from costlens.testing import MemoryExporter
 from tests.adapters.plain.timed import Rig
+from tests.log_events import capture_events
 
 
 def make_model():
@@ -85,6 +86,21 @@ def test_overflows_are_counted_without_being_told_of_the_scaler(is_fused):
     assert part.skipped_s == pytest.approx(record.iteration_time.sum_ns / 1e9 / 5)
     assert record.quality == {}
     assert "step" not in vars(run.scaler)
+
+
+def test_a_training_that_only_overflows_is_told():
+    """Seventeen skipped steps bring the scale from 65536 below 1, which is said once."""
+    run = open_run(precision="fp16")
+    model = make_model()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    run.watch(model, optimizer)
+    with capture_events() as events:
+        for _ in range(18):
+            train(run, model, optimizer, infinite_at=0, num=1)
+        record = run.finish()
+    assert (record.progress.optimizer_steps, record.precision.loss_scale) == (0, 0.25)
+    (event,) = [event for event in events if "precision" in event["event"]]
+    assert event["event"] == "costlens.precision.loss_scale"
 
 
 def test_the_time_of_skipped_steps_is_that_of_any_other():

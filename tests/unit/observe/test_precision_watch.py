@@ -70,6 +70,20 @@ def test_what_the_door_chose_is_kept() -> None:
     assert scene.state.chosen_precision is chosen
 
 
+def test_a_setting_without_effect_is_told_once() -> None:
+    """A loop that trains and has not asked by the end of its first iteration never will."""
+    scene = Scene("bf16")
+    with capture_events() as events:
+        scene.watch.look()
+        assert events == []
+        for scene.counts["iterations"] in (1, 2):
+            scene.watch.look()
+    (event,) = events
+    assert event["event"] == "costlens.precision.unused"
+    assert "run.autocast()" in event["message"]
+    assert "run.autocast()" in scene.state.precision.reason
+
+
 def test_off_and_nothing_skipped_is_nothing_to_say() -> None:
     """A plain fp32 loop has no such part; a scaler of the user's own has."""
     scene = Scene("off")
