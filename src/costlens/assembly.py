@@ -89,9 +89,8 @@ class Session:
         self._cpu_before_ns = 0
         self._store = Store(config.run_dir)
         url = config.checkpoint_url
-        # An id that was given, or the scheduler's, goes before what stands at the checkpoints.
-        is_known = config.run_id or parts.state.rank.job_id
-        self._checkpoint_store = Store(url) if url and not is_known else None
+        # An id that was given goes before what stands at the checkpoints, a scheduler's does not.
+        self._checkpoint_store = Store(url) if url and not config.run_id else None
         self._telemetry_of_run: Telemetry | None = None
         rank, run = parts.state.rank, parts.state.run
         self.proposed_run_id = propose_run_id(

@@ -104,8 +104,8 @@ class Config(BaseSettings):
         None,
         min_length=1,
         max_length=200,
-        description="Identity of the run over its restarts. Unset: scheduler job id, else the "
-        "checkpoint URL's run.json, else a new one.",
+        description="Identity of the run over its restarts. Unset: the checkpoint URL's run.json, "
+        "else the scheduler's job id, else a new one.",
     )
     dir: str = Field(
         "",

@@ -38,7 +38,7 @@ __all__ = [
     "read_states",
 ]
 
-MAX_DEVICES = 8
+MAX_DEVICES = 4
 """Devices of a rank with series of their own; more of them are told together."""
 
 SIMULATED = "costlens.simulated"

@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from costlens.storage.names import new_run_id, safe_name
 from costlens.storage.run_folder import RunFolder, claim_run_id
@@ -135,7 +135,11 @@ def settle_identity(
     Raises:
         StorageError: If a store refuses.
     """
-    run_id = proposed if checkpoint_store is None else claim_run_id(checkpoint_store, proposed)
+    run_id = proposed
+    if checkpoint_store is not None:
+        run_id = claim_run_id(checkpoint_store, proposed)
+        # The checkpoints are the run, whichever job goes on with it.
+        claimant = replace(claimant, job_start=None, lives=None)
     for _ in range(_MAX_RUNS):
         folder = _find_folder(store, run_id, launch_key, claimant)
         key, attempt = _claim_attempt(folder, launch_key, claimant)

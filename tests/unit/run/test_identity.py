@@ -85,6 +85,17 @@ def test_the_checkpoint_url_ties_restarts_together(tmp_path: Path) -> None:
     ]
 
 
+def test_a_chain_of_jobs_with_one_checkpoint_url_is_one_run(tmp_path: Path) -> None:
+    """The next job goes on where the checkpoints are; the first one has named the run."""
+    url = str(tmp_path / "checkpoints")
+    first = _launch(tmp_path / "runs", COSTLENS_CHECKPOINT_URL=url, SLURM_JOB_ID="41")
+    second = _launch(tmp_path / "runs", COSTLENS_CHECKPOINT_URL=url, SLURM_JOB_ID="42")
+    again = _launch(tmp_path / "runs", COSTLENS_CHECKPOINT_URL=url, SLURM_JOB_ID="42")
+    assert first[0].endswith("41")
+    assert second == [first[0], "2"]
+    assert again == [first[0], "3"]
+
+
 def test_run_folders_live_beside_checkpoints_when_only_those_are_set(tmp_path: Path) -> None:
     """Without COSTLENS_DIR the run folder is `<checkpoint url>/.costlens`."""
     run_id = _launch(tmp_path, COSTLENS_DIR="", COSTLENS_CHECKPOINT_URL=str(tmp_path / "c"))[0]
