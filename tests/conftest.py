@@ -17,10 +17,12 @@ from costlens.core.log import configure_log
 # misspelt COSTLENS_REQUIRE cannot quietly leave a skip a skip.
 PARTS = frozenset(
     {
+        "azure",
         "backends",
         "browser",
         "collector",
         "cuda",
+        "gcs",
         "grafana",
         "kubernetes",
         "lightning_oldest",
@@ -28,6 +30,7 @@ PARTS = frozenset(
         "nvml",
         "prometheus",
         "ray",
+        "s3",
         "slurm",
         "tempo",
         "torchrun",

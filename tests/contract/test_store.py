@@ -1,6 +1,6 @@
 """What every store promises, run against each kind of place.
 
-Another store needs one entry in `PLACES` and nothing else.
+Another store needs one entry in `places.PLACES`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ import subprocess
 import sys
 import threading
 import time
-import uuid
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -24,39 +22,7 @@ import pytest
 from costlens.errors import StorageError
 from costlens.storage.run_folder import MAX_CONTROL_BYTES, RunFolder, claim_run_id
 from costlens.storage.store import Store
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a contract test runs: how to name a fresh place, and who can see it."""
-
-    new_url: Callable[[Path], str]
-    is_seen_by_other_processes: bool = True
-
-
-PLACES = {
-    "local": Place(lambda tmp_path: str(tmp_path / "a b ü" / "runs")),
-    "file-url": Place(lambda tmp_path: f"file://{tmp_path}/runs"),
-    "memory": Place(lambda tmp_path: f"memory://{uuid.uuid4().hex}/runs", False),
-    "memory-bucket": Place(lambda tmp_path: f"memory://{uuid.uuid4().hex}", False),
-}
-
-SEEN_BY_ALL = [name for name, place in PLACES.items() if place.is_seen_by_other_processes]
-
-
-@pytest.fixture(params=PLACES, name="place")
-def _place(request: pytest.FixtureRequest) -> Place:
-    return PLACES[request.param]
-
-
-@pytest.fixture(name="url")
-def _url(place: Place, tmp_path: Path) -> str:
-    return place.new_url(tmp_path)
-
-
-@pytest.fixture(name="store")
-def _store(url: str) -> Store:
-    return Store(url)
+from tests.contract.places import SEEN_BY_ALL, Place
 
 
 def in_threads(num_threads: int, work: Callable[[int], object]) -> None:
@@ -184,14 +150,14 @@ def test_listing_is_by_folder(store: Store) -> None:
     assert store.sizes("none") == {}
 
 
-def test_versions_change_with_every_write(store: Store) -> None:
+def test_versions_change_with_every_write(store: Store, place: Place) -> None:
     """Also where the bytes stay the same: that is how a rank is seen to live."""
     for name in ("a", "b"):
         store.put(f"run/{name}", b"1")
     store.put("run/segments/c", b"1")
     before = store.versions("run")
     assert before.keys() == {"a", "b"}
-    time.sleep(0.02)  # the grain of the file system's clock
+    time.sleep(place.grain_s)  # of the store's clock
     store.put("run/b", b"1")
     after = store.versions("run")
     assert after["a"] == before["a"]
