@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from costlens.account.run_totals import total_run
 from costlens.config import Config
+from costlens.core.boundaries import STOP
 from costlens.core.budget_records import RunTotalsPart
 from costlens.core.clock import NS_PER_S, Clock
 from costlens.core.records import RankRecord
@@ -26,8 +27,8 @@ from costlens.storage.run_folder import RunFolder
 
 __all__ = ["BUDGET_SPENT", "Spending", "check_can_agree", "make_agreement", "must_agree"]
 
-BUDGET_SPENT = "budget"
-"""Why all ranks stop, as they agree on it and as the record names it."""
+BUDGET_SPENT = f"{STOP}budget"
+"""What all ranks agree on when the budget is spent."""
 
 _MAX_PROPOSALS = 3
 _PAUSE_WINDOWS = 30

@@ -13,14 +13,17 @@ from costlens.core.guard import faults
 from costlens.core.recorder import Counters
 from costlens.core.snapshot_builder import AttemptState
 
-__all__ = ["Boundaries"]
+__all__ = ["STOP", "Boundaries"]
+
+STOP = "stop:"
+"""What an action begins with that ends the training; the rest is the reason."""
 
 
 class Agreeing(Protocol):
     """What the ranks agree by."""
 
     def reach_boundary(self) -> str | None:
-        """Count a boundary and return why all ranks stop there, if they do."""
+        """Count a boundary and return what all ranks do there, if anything."""
 
 
 class Boundaries:
@@ -32,33 +35,53 @@ class Boundaries:
 
     Attributes:
         agreement: How the ranks agree, None where nothing asks for it.
+        actions: What can be agreed on besides an end, by its name: called on every rank at the
+            same boundary.
         count_steps: Returns the calls of optimizers so far, where a plain loop sees them.
-        should_stop: Whether all ranks have agreed to end the training, and have come there.
     """
 
-    __slots__ = ("_counters", "_num_steps", "_state", "agreement", "count_steps", "should_stop")
+    __slots__ = (
+        "_counters",
+        "_num_steps",
+        "_reason",
+        "_state",
+        "actions",
+        "agreement",
+        "count_steps",
+    )
 
     def __init__(self, state: AttemptState, counters: Counters) -> None:
         self._state = state
         self._counters = counters
         self._num_steps = 0
+        self._reason: str | None = None
         self.agreement: Agreeing | None = None
+        self.actions: dict[str, Callable[[], None]] = {}
         self.count_steps: Callable[[], int] | None = None
-        self.should_stop = False
+
+    @property
+    def should_stop(self) -> bool:
+        """Return whether all ranks have agreed to end the training, and have come there."""
+        return self._reason is not None
 
     def reach(self) -> bool:
-        """Count a boundary and return whether the training is to end there; 0.2 µs.
+        """Count a boundary, act, and return whether the training is to end there; 0.2 µs.
 
         Called on every rank at the end of the same steps.
         """
-        agreement = self.agreement
-        if agreement is None or self.should_stop:
-            return self.should_stop
-        reason = faults.call("protect.boundary", agreement.reach_boundary)
-        if reason is not None:
-            self.should_stop = True
-            self._state.end_reason = reason
-        return self.should_stop
+        if self.agreement is not None:
+            action = faults.call("protect.boundary", self.agreement.reach_boundary)
+            if action is not None:
+                self._act(action)
+        if self._reason is not None:
+            self._state.end_reason = self._reason  # again where the run goes on with another fit
+        return self._reason is not None
+
+    def _act(self, action: str) -> None:
+        if action.startswith(STOP):
+            self._reason = action.removeprefix(STOP)
+        else:
+            faults.call("protect.boundary", self.actions[action])
 
     def note_iteration(self) -> None:
         """Learn that a plain loop has ended an iteration: a boundary, unless it made no step."""

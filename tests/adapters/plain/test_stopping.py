@@ -19,7 +19,7 @@ class StopAt:
     def reach_boundary(self) -> str | None:
         """Count, and say why to stop."""
         self.num_boundaries += 1
-        return "budget" if self.num_boundaries == self.number else None
+        return "stop:budget" if self.num_boundaries == self.number else None
 
 
 @pytest.fixture
