@@ -19,15 +19,18 @@ WINDOW_MS = 10_000  # of costlens, too
 PHASES = ("data_wait", "transfer", "forward", "backward", "optimizer")
 
 
-class _Span(pl.Callback):
-    def __init__(self, tracer: Any) -> None:
+class _Spans(pl.Callback):
+    def __init__(self, tracer: Any, num: int) -> None:
         self.tracer = tracer
+        self.names = ("step", *PHASES)[:num]
 
     def on_train_batch_start(self, *args: Any) -> None:
-        self.span = self.tracer.start_span("step", attributes={"step": args[-1]})
+        attributes = {"step": args[-1]}
+        self.spans = [self.tracer.start_span(name, attributes=attributes) for name in self.names]
 
     def on_train_batch_end(self, *_: Any) -> None:
-        self.span.end()
+        for span in self.spans:
+            span.end()
 
 
 class _Records(pl.Callback):
@@ -44,20 +47,26 @@ class _Records(pl.Callback):
             self.histogram.record(spent_s, attributes)
 
 
-class StepSpan(Subject):
-    """One span a step, exported in batches."""
+class StepSpans(Subject):
+    """Spans in every step, exported in batches.
 
-    name = "OpenTelemetry, a span"
+    Args:
+        endpoint: Where to.
+        num: How many a step.
+    """
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, num: int) -> None:
         super().__init__()
         self.endpoint = endpoint
+        self.num = num
+        self.name = f"OpenTelemetry, {num} span{'s' * (num > 1)}"
+        self.delivers = "steps in a trace" if num == 1 else "steps and their parts in a trace"
 
     def arm(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         self.provider = TracerProvider(shutdown_on_exit=False)
         exporter = OTLPSpanExporter(f"{self.endpoint}/v1/traces")
         self.provider.add_span_processor(BatchSpanProcessor(exporter))
-        self.callbacks = [_Span(self.provider.get_tracer("overhead"))]
+        self.callbacks = [_Spans(self.provider.get_tracer("overhead"), self.num)]
 
     def close(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         self.provider.shutdown()
@@ -67,6 +76,7 @@ class StepHistograms(Subject):
     """Five records of a histogram a step, exported once a window."""
 
     name = "OpenTelemetry, 5 histogram records"
+    delivers = "five durations as histograms"
 
     def __init__(self, endpoint: str) -> None:
         super().__init__()

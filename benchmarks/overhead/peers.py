@@ -29,6 +29,7 @@ class TraceML(Subject):
     """
 
     name = "TraceML"
+    delivers = "phases by its patches; live view"
     package = "traceml_ai"
 
     def __init__(self, folder: Path) -> None:
@@ -119,6 +120,7 @@ class Zeus(Subject):
     """A window a step; without a GPU it reads clocks only."""
 
     name = "zeus, a window"
+    delivers = "time and energy of a step (no energy counter here)"
     package = "zeus"
 
     def arm(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
@@ -127,7 +129,6 @@ class Zeus(Subject):
         monitor = ZeusMonitor(gpu_indices=[], cpu_indices=[], approx_instant_energy=False)
         self.windows = _Windows(monitor)
         self.callbacks = [self.windows]
-        self.note = "no energy counters here"
 
     def check(self, num_steps: int) -> None:
         assert self.windows.measured.time > 0
@@ -140,6 +141,7 @@ class CodeCarbon(Subject):
     """
 
     name = "codecarbon, offline"
+    delivers = "energy of the machine, every 15 s"
     package = "codecarbon"
     is_measured_alone = True
     stretch_share = 1.6  # it reads every 15 s
@@ -155,7 +157,7 @@ class CodeCarbon(Subject):
         self.tracker.start()
 
     def end_alone(self) -> None:
-        self.note = "" if self.tracker.stop() else "measured nothing"
+        assert self.tracker.stop(), "codecarbon measured nothing"
 
 
 class _LogStep(pl.Callback):
@@ -180,6 +182,7 @@ class WandbOffline(Subject):
     """
 
     name = "wandb, offline log"
+    delivers = "loss and step time, files"
     package = "wandb"
 
     def __init__(self, folder: Path) -> None:
@@ -210,6 +213,7 @@ class MlflowFiles(Subject):
     """
 
     name = "mlflow, file store"
+    delivers = "loss and step time, files"
     package = "mlflow"
 
     def __init__(self, folder: Path) -> None:

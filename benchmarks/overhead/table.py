@@ -26,15 +26,17 @@ class Row:
 
     Args:
         name: Of the subject.
-        added: To the training thread; None if the subject could not be measured.
+        added: To the training thread's CPU; None if the subject could not be measured.
+        wall: To the time of a step; None is not measured.
         behind_us: CPU a step of its other threads and of its processes; None is not measured.
-        note: What to know about it.
+        delivers: What one gets for it.
     """
 
     name: str
     added: Added | None
+    wall: Added | None = None
     behind_us: tuple[float, float] | None = None
-    note: str = ""
+    delivers: str = ""
 
 
 def compare(costs_us: Sequence[float], bare_us: Sequence[float]) -> Added:
@@ -51,25 +53,23 @@ def _cell(us: float) -> str:
 
 
 def make_table(title: str, rows: Sequence[Row]) -> list[str]:
-    """Return the lines of a Markdown table; without figures behind the training thread if none.
+    """Return the lines of a Markdown table, without the columns that nobody has figures for.
 
     Args:
         title: Head of the first column.
         rows: In the order of the table.
     """
+    has_wall = any(row.wall for row in rows)
     has_behind = any(row.behind_us for row in rows)
-    heads = [
-        title,
-        "training thread",
-        *(["its threads", "its processes"] if has_behind else []),
-        "",
-    ]
-    rule = ["---", *["---:"] * (len(heads) - 2), "---"]
-    lines = [heads, rule, *([row.name, *_cells(row, has_behind), row.note] for row in rows)]
+    heads = [title, "training thread"]
+    heads += ["wall"] * has_wall + ["its threads", "its processes"] * has_behind + ["delivers"]
+    lines = [heads, ["---", *["---:"] * (len(heads) - 2), "---"]]
+    for row in rows:
+        behind = ["", ""] if row.behind_us is None else [_cell(us) for us in row.behind_us]
+        cells = [row.name, _added(row.added), *[_added(row.wall)] * has_wall]
+        lines.append([*cells, *behind * has_behind, row.delivers])
     return ["| " + " | ".join(cells).rstrip() + " |" for cells in lines]
 
 
-def _cells(row: Row, has_behind: bool) -> list[str]:
-    added = "" if row.added is None else f"{row.added.median_us:+.1f} ± {row.added.mad_us:.1f}"
-    behind = ["", ""] if row.behind_us is None else [_cell(us) for us in row.behind_us]
-    return [added, *behind] if has_behind else [added]
+def _added(added: Added | None) -> str:
+    return "" if added is None else f"{added.median_us:+.1f} ± {added.mad_us:.1f}"

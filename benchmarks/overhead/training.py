@@ -13,13 +13,14 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from benchmarks.lightning_overhead import BLOCK, SETTLING, WARM_UP_CYCLES, Job
+from benchmarks.lightning_overhead import BLOCK, SETTLING, WARM_UP_CYCLES
 from benchmarks.overhead.clocks import Tasks, read_behind_ns
 from benchmarks.overhead.subject import Subject
 from benchmarks.overhead.table import Row, compare
@@ -33,13 +34,38 @@ class Plan:
 
     Args:
         cycles: Blocks of each subject that count.
-        stretch_s: Seconds that a subject with threads of its own runs alone.
-        width: Of the model's hidden layer; decides how long a step takes.
+        stretch_s: Seconds that a subject with threads of its own runs alone; 0 leaves that out.
+        sizes: Of the model's layers; decide how long a step takes.
+        num_rows: Of a batch.
     """
 
     cycles: int = 120
     stretch_s: float = 10.0  # one window of costlens
-    width: int = 64
+    sizes: tuple[int, ...] = (32, 64, 32)
+    num_rows: int = 16
+
+
+class Model(pl.LightningModule):
+    """A perceptron.
+
+    Args:
+        sizes: Of its layers.
+    """
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        super().__init__()
+        layers = [
+            layer for pair in pairwise(sizes) for layer in (torch.nn.Linear(*pair), torch.nn.ReLU())
+        ]
+        self.net = torch.nn.Sequential(*layers[:-1])
+
+    def training_step(self, batch: torch.Tensor, batch_idx: int) -> torch.Tensor:
+        """Return the loss."""
+        return self.net(batch).square().mean()
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """Return the optimizer."""
+        return torch.optim.SGD(self.parameters(), lr=0.01)
 
 
 class Bench(pl.Callback):
@@ -73,8 +99,7 @@ class Bench(pl.Callback):
     def separate(self) -> None:
         """Take the subjects apart: up to here their profilers stood behind one another."""
         for subject in self.subjects:
-            if subject.profiler is not None:
-                subject.profiler.rewrap(self.plain)
+            subject.separate(self.plain)
 
     def change(self, subject: Subject) -> None:
         """Put another subject on."""
@@ -98,9 +123,10 @@ class Switch(IterableDataset):
 
     def __init__(self, bench: Bench, plan: Plan) -> None:
         self.bench, self.plan = bench, plan
-        self.row = torch.randn(16, 32)
+        self.row = torch.randn(plan.num_rows, plan.sizes[0])
         names = [subject.name for subject in bench.subjects]
         self.cost_us: dict[str, list[float]] = {name: [] for name in names}
+        self.wall_us: dict[str, list[float]] = {name: [] for name in names}
         self.behind_us: dict[str, tuple[float, float]] = {}
         self.num_steps = dict.fromkeys(names, 0)
 
@@ -113,19 +139,21 @@ class Switch(IterableDataset):
             for subject in order:
                 self.bench.change(subject)
                 yield from self._run(SETTLING)
-                begin_ns = time.thread_time_ns()
+                began_ns, begin_ns = time.perf_counter_ns(), time.thread_time_ns()
                 yield from self._run(BLOCK)
+                spent_ns, took_ns = time.thread_time_ns() - begin_ns, time.perf_counter_ns()
                 if cycle >= 0:
-                    spent_us = (time.thread_time_ns() - begin_ns) / BLOCK / 1000
-                    self.cost_us[subject.name].append(spent_us)
+                    self.cost_us[subject.name].append(spent_ns / BLOCK / 1000)
+                    self.wall_us[subject.name].append((took_ns - began_ns) / BLOCK / 1000)
             if cycle % 20 == 0:
                 say(f"cycle {cycle} of {self.plan.cycles}")
         bare, *others = self.bench.subjects
-        yield from self._stretch(bare, (0.0, 0.0))
-        nobody = self.behind_us.pop(bare.name)
-        for subject in others:
-            if subject.is_measured_alone:
-                yield from self._stretch(subject, nobody)
+        if self.plan.stretch_s:
+            yield from self._stretch(bare, (0.0, 0.0))
+            nobody = self.behind_us.pop(bare.name)
+            for subject in others:
+                if subject.is_measured_alone:
+                    yield from self._stretch(subject, nobody)
         self.bench.change(bare)
         yield self.row
 
@@ -172,7 +200,7 @@ def measure_lightning(subjects: Sequence[Subject], plan: Plan) -> tuple[float, l
     """
     bench = Bench(subjects)
     switch = Switch(bench, plan)
-    module = Job(plan.width)
+    module = Model(plan.sizes)
     trainer = pl.Trainer(
         accelerator="cpu",
         callbacks=[bench],
@@ -187,12 +215,14 @@ def measure_lightning(subjects: Sequence[Subject], plan: Plan) -> tuple[float, l
     for subject in others:
         subject.check(switch.num_steps[subject.name])
         subject.close(trainer, module)
+    none = (0.0, 0.0) if plan.stretch_s else None
     rows = [
         Row(
             subject.name,
             compare(switch.cost_us[subject.name], switch.cost_us[bare.name]),
-            switch.behind_us.get(subject.name, (0.0, 0.0)),
-            subject.note,
+            compare(switch.wall_us[subject.name], switch.wall_us[bare.name]),
+            switch.behind_us.get(subject.name, none),
+            subject.delivers,
         )
         for subject in others
     ]

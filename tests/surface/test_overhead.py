@@ -21,19 +21,21 @@ def test_added_cost_is_paired_by_cycle() -> None:
 
 def test_what_was_not_measured_has_no_figure() -> None:
     """A peer that is not installed has a row that says so, and no zeros."""
-    rows = [Row("ours", Added(4.0, 1.0), (3.04, 0.0)), Row("peer", None, None, "not installed")]
+    rows = [
+        Row("ours", Added(4.0, 1.0), behind_us=(3.04, 0.0), delivers="phases"),
+        Row("peer", None, delivers="not installed"),
+    ]
     assert make_table("Lightning", rows)[2:] == [
-        "| ours | +4.0 ± 1.0 | 3.0 | – | |",
+        "| ours | +4.0 ± 1.0 | 3.0 | – | phases |",
         "| peer |  |  |  | not installed |",
     ]
 
 
-@pytest.mark.slow
-def test_the_comparison_prints_its_tables() -> None:
-    """Every subject of costlens trains, is seen to have worked and gets its figures."""
-    options = ("--cycles", "2", "--stretch-s", "0.5", "--only", "costlens,ring")
+def _run(*parts: str) -> str:
+    short = ("--cycles", "2", "--stretch-s", "0.3", "--rounds", "1", "--steps", "40")
+    options = (*short, "--growth-steps", "60", "--only", "costlens,ring,SimpleProfiler")
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.overhead", *options],
+        [sys.executable, "-m", "benchmarks.overhead", *parts, *options],
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
@@ -41,6 +43,29 @@ def test_the_comparison_prints_its_tables() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    rows = re.findall(r"^\| (.+?) \| [+-]\d+\.\d ± \d+\.\d \|", done.stdout, flags=re.MULTILINE)
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_the_comparison_prints_its_tables() -> None:
+    """Every subject of costlens trains, is seen to have worked and gets its figures."""
+    told = _run("small", "plain", "pieces")
+    rows = re.findall(r"^\| (.+?) \| [+-]\d+\.\d ± \d+\.\d \|", told, flags=re.MULTILINE)
+    ours = ["**costlens**", "**costlens**, OTLP", "**costlens** and SimpleProfiler"]
     watched = ["batches + iteration", "hooks", "all"]
-    assert rows == ["ring floor", "**costlens**", "**costlens**, OTLP", *watched]
+    assert rows == ["ring floor", *ours[:2], "Lightning SimpleProfiler", ours[2], *watched]
+    assert "| all of it |" in told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("part", "word"),
+    [
+        ("alone", "| costlens, OTLP |"),
+        ("slow", "3 s for every answer"),
+        ("growth", "Memory over 60 steps"),
+    ],
+)
+def test_whole_processes_are_measured(part: str, word: str) -> None:
+    """Each part starts its trainings and tells what it saw of them."""
+    assert word in _run(part)
