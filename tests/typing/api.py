@@ -43,6 +43,20 @@ def train_in_a_plain_loop(
         assert_type(record.time_ns["data_wait"], int)
 
 
+def train_in_mixed_precision(
+    run: Run, model: torch.nn.Module, optimizer: torch.optim.Optimizer, ids: torch.Tensor
+) -> torch.Tensor:
+    """Compute in what `COSTLENS_PRECISION` asks for."""
+    with run.autocast():
+        loss: torch.Tensor = model(ids)
+    run.scaler.scale(loss).backward()
+    run.scaler.step(optimizer)
+    run.scaler.update()
+    assert_type(run.scaler, torch.amp.GradScaler)
+    with run.autocast():
+        return loss
+
+
 def train_with_everything(
     model: torch.nn.Module,
     optimizers: list[torch.optim.Optimizer],
@@ -82,6 +96,7 @@ def train_with_lightning() -> None:
         tokens=lambda batch: batch["attention_mask"].sum(),
         gpu_hour_price=Decimal("2.50"),
         log_to_trainer=True,
+        precision="auto",
         config=Config(currency="EUR"),
     )
     assert_type(callback.run, Run)
