@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from torch.utils.data import DataLoader
+
 from costlens.protect.packing import own_tensors
 from costlens.protect.position import Position, Report, State
 from costlens.protect.rng import capture_host_rng, restore_rng
@@ -70,10 +72,9 @@ class IndexPosition(Position):
 
         See :meth:`Position.restore`.
         """
+        self._forget(state["num_passes"])
         if state["kind"] != self.kind:
-            self.num_passes = state["num_passes"]
             return [f"{self._name}: the checkpoint is of another kind of loader"]
-        self.num_passes = state["num_passes"]
         inexact = self._compare(state) + name_other_sources(self._loader(), state["made"])
         if state["is_in_pass"]:
             self._restored, self._on_started = own_tensors(state), on_started
@@ -87,6 +88,9 @@ class IndexPosition(Position):
         found = self._name_draws()
         if self._num_workers and not getattr(self._loader(), "in_order", True):
             text = "in_order=False gives batches out in no order to come back to"
+            found.append(f"{self._name}: {text}")
+        if type(self._loader()).__iter__ is not DataLoader.__iter__:
+            text = "its class iterates in a way of its own, and may fetch ahead of what is used"
             found.append(f"{self._name}: {text}")
         return found
 
@@ -117,21 +121,19 @@ class IndexPosition(Position):
         self._walk = Walk(iter(sampler), made, self._begin)
         return self._walk
 
-    def _after(self, iterator: Any) -> None:  # noqa: ANN401 - torch's own
+    def _after(self) -> None:
         restored = self._restored
-        if restored is not None and restored["begun"] is not None:
+        if restored is not None and restored["begun"] is not None and self._walk is not None:
             # Without workers nothing has been asked for yet.
-            iterator._sampler_iter.begin()  # noqa: SLF001 - a Walk
+            self._walk.begin()
         self._before_making = {}
 
-    def _before_batch(self, iterator: Any) -> None:  # noqa: ANN401 - torch's own
-        del iterator
+    def _before_batch(self) -> None:
         self._restored = None
 
-    def _on_batch(self, iterator: Any) -> None:  # noqa: ANN401 - torch's own
-        walk = iterator._sampler_iter  # noqa: SLF001 - a Walk, unless it was made before us
-        if isinstance(walk, Walk):
-            walk.note_batch()
+    def _on_batch(self) -> None:
+        if self._walk is not None:
+            self._walk.note_batch()
 
     def _begin(self, walk: Walk) -> None:
         state = self._restored

@@ -58,7 +58,7 @@ class OwnPosition(Position):
 
         See :meth:`Position.restore`.
         """
-        self.num_passes = state["num_passes"]
+        self._forget(state["num_passes"])
         if state["kind"] != self.kind:
             return [f"{self._name}: the checkpoint is of another kind of loader"]
         inexact = self._compare(state)
@@ -93,8 +93,7 @@ class OwnPosition(Position):
         else:
             self._before_making = here
 
-    def _after(self, iterator: Any) -> None:  # noqa: ANN401 - torch's own
-        del iterator
+    def _after(self) -> None:
         state, self._restored = self._restored, None
         self._previous = None
         if state is None:
@@ -108,8 +107,7 @@ class OwnPosition(Position):
             self._is_in_pass = False
             self._draw_from(self._before_making)
 
-    def _before_batch(self, iterator: Any) -> None:  # noqa: ANN401 - torch's own
-        del iterator
+    def _before_batch(self) -> None:
         if self._can_look_back:
             loader = self._loader()
             self._previous = {"own": loader.state_dict(), "now": read_sources(loader)}

@@ -44,6 +44,8 @@ class Position:
         self._on_started: Callable[[], object] | None = None
         self._is_in_pass = False
         self._is_late = False
+        self._current: Callable[[], Any] = lambda: None  # the iterator of the newest pass
+        self._num_resumed: int | None = None  # batches given out since, in the pass resumed
         self._restored: State | None = None  # until the pass that it is of begins
         self._is_followed = callable(getattr(loader, "_get_iterator", None))
         self._name = f"loader ({type(loader).__name__})"
@@ -85,7 +87,7 @@ class Position:
                 position is between two passes.
         """
         del on_started
-        self.num_passes = state["num_passes"]
+        self._forget(state["num_passes"])
         if state["is_in_pass"] is False:
             return []
         return [f"{self._name}: its place is not known, so the pass begins again"]
@@ -124,17 +126,17 @@ class Position:
     def _before(self) -> None:
         """A new iterator is about to be made."""
 
-    def _after(self, iterator: Any) -> None:  # noqa: ANN401 - torch's own
-        """A pass is about to begin."""
-
     def _create(self, loader: Any, make: Callable[[], Iterator[Any]]) -> Iterator[Any]:  # noqa: ANN401
         del loader
         return make()
 
-    def _before_batch(self, iterator: Any) -> None:  # noqa: ANN401 - torch's own
+    def _after(self) -> None:
+        """A pass is about to begin."""
+
+    def _before_batch(self) -> None:
         """A batch is about to be fetched."""
 
-    def _on_batch(self, iterator: Any) -> None:  # noqa: ANN401 - torch's own
+    def _on_batch(self) -> None:
         """A batch is about to be given out."""
 
     # The events.
@@ -162,25 +164,38 @@ class Position:
         self._open(reset.__self__)
 
     def _open(self, iterator: Any) -> None:  # noqa: ANN401 - torch's own
+        if self._num_resumed == 1 and self._is_in_pass:
+            text = "the pass that was resumed was left after one batch"
+            self._report(f"{self._name}: {text}; resume just before the loop, and look at no batch")
+        self._num_resumed = None
         self._is_in_pass = True
-        self._after(iterator)
-
-    def _started(self) -> None:
-        on_started, self._on_started = self._on_started, None
-        if on_started is not None:
-            on_started()
+        self._current = weakref.ref(iterator)
+        self._after()
 
     def _next_data(self, take: Any) -> Any:  # noqa: ANN401 - a batch
-        iterator = take.__self__
-        self._before_batch(iterator)
-        self._started()
+        if self._current() is not take.__self__:
+            return take()  # of a pass that a newer one, or a restore, has replaced
+        self._before_batch()
+        on_started, self._on_started = self._on_started, None
+        if on_started is not None:
+            self._num_resumed = 0
+            on_started()
         try:
             batch = take()
         except StopIteration:
             self.end_pass()
             raise
-        self._on_batch(iterator)
+        if self._num_resumed is not None:
+            self._num_resumed += 1
+        self._on_batch()
         return batch
+
+    def _forget(self, num_passes: int) -> None:
+        """Forget the pass under way; whoever still iterates it is not followed."""
+        self.num_passes = num_passes
+        self._is_in_pass = False
+        self._on_started = self._restored = self._num_resumed = None
+        self._current = lambda: None
 
     # What every position says of its loader.
 

@@ -482,3 +482,74 @@ def test_peek_before_the_loop_costs_no_pass() -> None:
     list(iterator)
     assert position.num_passes == 1
     assert not position.is_in_pass
+
+
+def test_looking_at_a_batch_after_a_resume_is_told() -> None:
+    """A look at one batch between the resume and the loop takes the resumed pass: it is told."""
+    loader = DataLoader(make_data(), 4)
+    state = take(loader, 2).state()
+    reports: list[str] = []
+    other = DataLoader(make_data(), 4)
+    follow(other, reports.append).restore(state, lambda: None)
+    iter(other)  # an iterator without a batch takes nothing
+    assert next(iter(other))[0].tolist() == [8, 9, 10, 11]
+    assert reports == []
+    next(iter(other))
+    assert len(reports) == 1
+    assert "left after one batch; resume just before the loop" in reports[0]
+
+
+@pytest.mark.parametrize("is_persistent", [False, True])
+def test_going_back_in_the_same_process(is_persistent: bool) -> None:
+    """A restore while a pass is under way: that pass is not followed, and the next one is exact."""
+    loader = DataLoader(
+        make_data(),
+        4,
+        shuffle=True,
+        num_workers=int(is_persistent),
+        persistent_workers=is_persistent,
+    )
+    position = follow(loader, print)
+    iterator = iter(loader)
+    first = [next(iterator)[0].tolist() for _ in range(2)]
+    state = position.state()
+    rest = [batch.tolist() for (batch,) in iterator]
+    for _ in range(2):
+        under_way = iter(loader)
+        next(under_way)
+        assert position.restore(state, lambda: None) == []
+        if not is_persistent:
+            next(under_way)
+        assert position.state()["num_batches"] == 2
+        assert [batch.tolist() for (batch,) in loader] == rest
+        assert position.num_passes == 1
+    assert sorted(index for batch in first + rest for index in batch) == list(range(NUM_SAMPLES))
+
+
+def test_followed_twice() -> None:
+    """Two followers of one loader, such as two fits, do not get in each other's way."""
+    loader = DataLoader(make_data(), 4)
+    first, second = follow(loader, print), follow(loader, print)
+    iterator = iter(loader)
+    next(iterator)
+    next(iterator)
+    states = [each.state() for each in (first, second)]
+    assert [(s["num_batches"], s["digest"]) for s in states] == [(2, states[0]["digest"])] * 2
+
+
+class FetchingAhead(DataLoader[Any]):
+    """Holds a batch before it gives one out."""
+
+    def __iter__(self) -> Any:
+        batches = super().__iter__()
+        last = next(batches)
+        for batch in batches:
+            yield last
+            last = batch
+        yield last
+
+
+def test_loader_that_iterates_in_its_own_way_is_named() -> None:
+    """A subclass with an ``__iter__`` of its own may hold batches that nobody has used."""
+    loader = FetchingAhead(make_data(), 4)
+    assert "may fetch ahead of what is used" in follow(loader, print).inexact()[0]
