@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from torch.utils.data import BatchSampler, DistributedSampler, SequentialSampler
+
 from costlens.protect.packing import own_tensors
 from costlens.protect.position import Position, Report, State
-from costlens.protect.rng import capture_host_rng, restore_rng
+from costlens.protect.rng import capture_host_rng, is_generator, restore_rng
 from costlens.protect.sources import list_samplers, name_other_sources, read_sources, write_sources
 
 __all__ = ["OwnPosition"]
 
+_STEADY = frozenset({BatchSampler, SequentialSampler, DistributedSampler})
 _IS_FINISHED = "_iterator_finished"
 """Where torchdata says that the state is that of a pass that has ended."""
 
@@ -126,7 +129,15 @@ class OwnPosition(Position):
         return [f"{self._name}: {text}"]
 
 
-def _plays(sampler: object) -> bool:
+def _plays(sampler: Any) -> bool:  # noqa: ANN401 - a sampler
     """Return whether a sampler comes to the same place when it is asked for indices anew."""
-    is_known = type(sampler).__module__.startswith(("torch.utils.data.", "torchdata."))
-    return is_known or callable(getattr(sampler, "load_state_dict", None))
+    if callable(getattr(sampler, "load_state_dict", None)) or type(sampler) in _STEADY:
+        return True
+    module = type(sampler).__module__
+    if module.startswith("torchdata."):
+        return True
+    # What torch's own draw from a generator that they hold is set back; the process's stream may
+    # have been drawn from between the making of the iterator and the first batch.
+    return module.startswith("torch.utils.data.") and is_generator(
+        getattr(sampler, "generator", None)
+    )

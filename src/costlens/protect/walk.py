@@ -20,6 +20,9 @@ __all__ = ["MAX_AHEAD", "LateIterator", "Mark", "SamplerTap", "Walk"]
 MAX_AHEAD = 8
 """Most batches that a framework may fetch before it trains on them."""
 
+# Enough to tell one permutation from another, whatever the size of a batch.
+_NUM_DIGESTED = 16
+
 
 @dataclass(frozen=True, slots=True)
 class Mark:
@@ -28,7 +31,7 @@ class Mark:
     Args:
         num_batches: Batches before it.
         num_samples: Samples before it.
-        digest: CRC-32 of the indices before it; None if they are not numbers.
+        digest: CRC-32 over the first indices of each batch before it; None if they are no numbers.
     """
 
     num_batches: int = 0
@@ -36,12 +39,12 @@ class Mark:
     digest: int | None = 0
 
     def after(self, batch: Any) -> Mark:  # noqa: ANN401 - an index or a list of them
-        """Return the place after a batch of indices; about 2 µs and 15 ns an index."""
+        """Return the place after a batch of indices; about 3 µs."""
         indices = batch if isinstance(batch, (list, tuple)) else (batch,)
         digest = self.digest
         if digest is not None:
             try:
-                digest = zlib.crc32(array("q", indices), digest)
+                digest = zlib.crc32(array("q", indices[:_NUM_DIGESTED]), digest)
             except (TypeError, OverflowError):
                 digest = None
         return Mark(self.num_batches + 1, self.num_samples + len(indices), digest)

@@ -109,7 +109,7 @@ LOADERS: dict[str, Callable[..., Any]] = {
     ),
     "stateful": lambda **k: StatefulDataLoader(make_data(), 4, shuffle=True, **k),
     "stateful sampler": lambda **k: StatefulDataLoader(
-        make_data(), 4, sampler=RandomSampler(make_data()), **k
+        make_data(), 4, sampler=RandomSampler(make_data(), generator=_seeded()), **k
     ),
     "stateful generator": lambda **k: StatefulDataLoader(
         make_data(), 4, shuffle=True, generator=_seeded(), **k
@@ -159,6 +159,7 @@ class Training:
             if (epoch, None) == point == (0, None):
                 tree = self._mark()
             iterator = iter(self.loader)
+            torch.rand(())  # as hooks may, before the first batch is asked for
             if (epoch, 0) == point:
                 tree = self._mark()
             for index, batch in enumerate(iterator, 1):
@@ -220,14 +221,24 @@ def test_indices_drawn_beside_the_training_go_on_and_are_told() -> None:
     assert "its sampler did not give the indices" in resumed.reports[0]
 
 
-def test_sampler_without_a_state_in_a_stateful_loader_is_named() -> None:
+@pytest.mark.parametrize("sampler", [NumpySampler(), RandomSampler(make_data())])
+def test_sampler_without_a_state_in_a_stateful_loader_is_named(sampler: Any) -> None:
     """A sampler that a stateful loader can only play again, from another place, is named."""
-    loader = StatefulDataLoader(make_data(), 4, sampler=NumpySampler())
+    loader = StatefulDataLoader(make_data(), 4, sampler=sampler)
     position = follow(loader, print)
     assert position.inexact() == []
     next(iter(loader))
-    text = "its NumpySampler has no state of its own, so other samples may follow"
+    text = f"its {type(sampler).__name__} has no state of its own, so other samples may follow"
     assert position.inexact() == [f"loader (StatefulDataLoader): {text}"]
+
+
+@pytest.mark.parametrize("sampler", [None, DistributedSampler(make_data(), 2, 0)])
+def test_sampler_that_a_stateful_loader_can_play_is_not_named(sampler: Any) -> None:
+    """Samplers in order, of an epoch, or with a state of their own are exact."""
+    loader = StatefulDataLoader(make_data(), 4, sampler=sampler)
+    position = follow(loader, print)
+    next(iter(loader))
+    assert position.inexact() == []
 
 
 class CountingData(Dataset[int]):
