@@ -48,13 +48,13 @@ def train_in_mixed_precision(
 ) -> torch.Tensor:
     """Compute in what `COSTLENS_PRECISION` asks for."""
     with run.autocast():
-        loss: torch.Tensor = model(ids)
+        loss = model(ids)
     run.scaler.scale(loss).backward()
     run.scaler.step(optimizer)
     run.scaler.update()
     assert_type(run.scaler, torch.amp.GradScaler)
-    with run.autocast():
-        return loss
+    with run.autocast():  # mypy must not take it for one that swallows exceptions
+        return ids
 
 
 def train_with_everything(
