@@ -102,8 +102,10 @@ class OwnPosition(Position):
         if state is None:
             return
         if state["is_in_pass"]:
-            # It draws from them otherwise than at first on its way to the place.
-            write_sources(self._loader(), state["now"])
+            # torchdata's samplers draw otherwise on the way to the place; those played again from
+            # the start have their generators right, and may have a draw of the place before them.
+            if all(_is_torchdatas(each) for each in list_samplers(self._loader())):
+                write_sources(self._loader(), state["now"])
         else:
             # The state was of a pass that had ended. What its iterator drew nobody else drew; the
             # loader makes another one now, or resets it, for the pass that follows.
@@ -129,15 +131,15 @@ class OwnPosition(Position):
         return [f"{self._name}: {text}"]
 
 
-def _plays(sampler: Any) -> bool:  # noqa: ANN401 - a sampler
+def _is_torchdatas(sampler: object) -> bool:
+    return type(sampler).__module__.startswith("torchdata.") or type(sampler) in _STEADY
+
+
+def _plays(sampler: object) -> bool:
     """Return whether a sampler comes to the same place when it is asked for indices anew."""
-    if callable(getattr(sampler, "load_state_dict", None)) or type(sampler) in _STEADY:
-        return True
-    module = type(sampler).__module__
-    if module.startswith("torchdata."):
+    if _is_torchdatas(sampler) or callable(getattr(sampler, "load_state_dict", None)):
         return True
     # What torch's own draw from a generator that they hold is set back; the process's stream may
     # have been drawn from between the making of the iterator and the first batch.
-    return module.startswith("torch.utils.data.") and is_generator(
-        getattr(sampler, "generator", None)
-    )
+    is_torchs = type(sampler).__module__.startswith("torch.utils.data.")
+    return is_torchs and is_generator(getattr(sampler, "generator", None))
