@@ -11,12 +11,25 @@ import sys
 from costlens.export.catalog import MAX_SERIES, METRICS
 
 # Renaming one needs an alias for a release: dashboards, alerts and recorded data go by these.
+CHECKPOINTS = (
+    "costlens.checkpoint.failure.rate",
+    "costlens.checkpoint.interval",
+    "costlens.checkpoint.retries",
+    "costlens.checkpoint.saves",
+    "costlens.checkpoint.size",
+    "costlens.checkpoint.stall.time",
+    "costlens.checkpoint.step",
+    "costlens.checkpoint.write.time",
+    "costlens.unsaved.cost",
+    "costlens.unsaved.time",
+)
 NAMES = {
     "container.cpu.time",
     "container.memory.available",
     "container.memory.usage",
     "costlens.budget.amount",
     "costlens.budget.spent.ratio",
+    *CHECKPOINTS,
     "costlens.container.cpu.limit",
     "costlens.container.cpu.periods",
     "costlens.container.cpu.throttled.time",
@@ -99,7 +112,7 @@ NAMES |= {
     "hw.temperature",
 }
 # UCUM; what stands in braces is for people and is no unit.
-UNITS = {"", "1", "s", "By", "W", "J", "Cel", "Hz", "{currency}", "{currency}/h"}
+UNITS = {"", "1", "s", "By", "W", "J", "Cel", "Hz", "{currency}", "{currency}/h", "{failure}/h"}
 # Ratios that OpenTelemetry named.
 OTHERS_RATIOS = {"hw.gpu.utilization"}
 

@@ -2,11 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pydantic import Field
 
 from costlens.core.part import Part
 
-__all__ = ["CheckpointsPart", "IntervalPart"]
+__all__ = ["CheckpointsPart", "IntervalPart", "SaveNote"]
+
+
+@dataclass(frozen=True, slots=True)
+class SaveNote:
+    """One save that has ended, for whoever tells of it; monotonic nanoseconds.
+
+    Args:
+        name: The checkpoint.
+        step: Its step.
+        kind: What asked for it: the interval, the end, a preemption or the user.
+        start_ns: When training stood still for it.
+        stall_ns: For how long.
+        write_ns: How long after that it was durable, or had failed.
+        num_bytes: Bytes of the state.
+        error_type: What failed; None for a checkpoint that exists.
+    """
+
+    name: str
+    step: int
+    kind: str
+    start_ns: int
+    stall_ns: int
+    write_ns: int
+    num_bytes: int
+    error_type: str | None = None
 
 
 class IntervalPart(Part):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from costlens.core.checkpoint_records import SaveNote
 from costlens.core.clock import Anchor
 from costlens.core.quality import Observation, Quality
 from costlens.core.records import RankRecord
@@ -32,6 +33,7 @@ class Snapshot:
             whose device events are outstanding are left out), so that exported counters never go
             back.
         is_last: Whether the attempt ends with this snapshot.
+        saves: Saves that have ended since the last snapshot.
     """
 
     record: RankRecord
@@ -42,6 +44,7 @@ class Snapshot:
     anchor: Anchor
     settled_ns: tuple[int, ...]
     is_last: bool = False
+    saves: tuple[SaveNote, ...] = ()
 
 
 class Exporter(Protocol):

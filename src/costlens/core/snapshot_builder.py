@@ -6,11 +6,12 @@ the training thread.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from costlens.core.checkpoint_records import CheckpointsPart
+from costlens.core.checkpoint_records import CheckpointsPart, SaveNote
 from costlens.core.clock import NS_PER_S, Anchor
 from costlens.core.gang_records import GangPart
 from costlens.core.job_records import JobPart
@@ -103,6 +104,7 @@ class AttemptState:
     detail: DetailPart = field(default_factory=lambda: DetailPart(name=Detail.NORMAL))
     last_words: LastWordsPart | None = None
     checkpoints: CheckpointsPart | None = None
+    saves: deque[SaveNote] = field(default_factory=lambda: deque(maxlen=64))
     chosen_precision: PrecisionPart | None = None
     precision: PrecisionPart | None = None
     gpu_ordinals: tuple[int, ...] | None = None
@@ -214,6 +216,7 @@ class SnapshotBuilder:
             histogram=self.totals.histogram.copy(),
             quality=quality,
             alarms=alarms,
+            saves=() if opens else self._take_saves(),
             anchor=state.anchor,
             settled_ns=self._lead(self.totals.settle(host_ns)),
             is_last=is_last,
@@ -225,6 +228,10 @@ class SnapshotBuilder:
         return tuple(
             ns + (lead_ns if phase == Phase.STARTUP else 0) for phase, ns in enumerate(phase_ns)
         )
+
+    def _take_saves(self) -> tuple[SaveNote, ...]:
+        saves = self.state.saves
+        return tuple(saves.popleft() for _ in range(len(saves)))
 
     def _record(
         self,

@@ -16,6 +16,7 @@ from costlens.core.phases import NAMES
 from costlens.core.snapshot import Snapshot
 from costlens.core.window import Histogram
 from costlens.export import job_readings, readings
+from costlens.export.catalog_checkpoints import CHECKPOINT_METRICS
 from costlens.export.catalog_gpu import GPU_METRICS
 from costlens.export.catalog_host import HOST_METRICS
 from costlens.export.catalog_run import RUN_METRICS
@@ -347,5 +348,6 @@ METRICS: tuple[Metric, ...] = (
     *RUN_METRICS,
     *GPU_METRICS,
     *HOST_METRICS,
+    *CHECKPOINT_METRICS,
 )
 """All metrics, in the order in which documentation lists them."""

@@ -54,7 +54,7 @@ GetMany = Callable[[GpuPart], Mapping[str, float]]
 
 
 def by_device(get: Callable[[GpuPart], float | None], **constant: str) -> Read:
-    """Return a reader of one number per device; more than eight devices are told as one.
+    """Return a reader of one number per device; more than four devices are told as one.
 
     Args:
         get: Returns the number of a device, None where it is not known.

@@ -28,6 +28,7 @@ __all__ = [
     "Draft",
     "alarm_draft",
     "end_draft",
+    "identity",
     "iteration_draft",
     "marker_draft",
     "period_draft",
@@ -69,7 +70,7 @@ def marker_draft(record: RankRecord, links: Links) -> Draft:
     run, rank = record.run, record.rank
     start_ns = int(record.attempt.start_time * NS_PER_S)
     attributes = {
-        **_identity(record),
+        **identity(record),
         "costlens.run.name": run.name,
         "costlens.run.debug": run.debug,
         "costlens.run.ranks": rank.world_size,
@@ -89,7 +90,7 @@ def end_draft(record: RankRecord, end_ns: int, parent: SpanContext | None) -> Dr
     is_failed = attempt.outcome is Outcome.FAILED
     progress = record.progress.model_dump()
     attributes = {
-        **_identity(record),
+        **identity(record),
         **{attribute: progress[name] for name, attribute in COUNTS.items()},
         **phase_times(record.time_ns),
         **_cost(record, record.total_ns),
@@ -122,7 +123,7 @@ def period_draft(record: RankRecord, period: Period, anchor: Anchor, links: Link
         otel_ids.period_ids(*run_key(record), period.number),
         anchor.to_wall_ns(period.start_ns),
         anchor.to_wall_ns(period.end_ns),
-        {**_identity(record), "costlens.run.name": record.run.name},
+        {**identity(record), "costlens.run.name": record.run.name},
         links=links,
     )
 
@@ -137,7 +138,7 @@ def rank_draft(
 ) -> Draft:
     """Return what one rank did in a period, of whose iterations ``num_shown`` have spans."""
     attributes = {
-        **_identity(record),
+        **identity(record),
         **period.attributes(),
         **gpu_attributes(period.gpus_before, period.gpus),
         **queue_attributes(record),
@@ -164,7 +165,7 @@ def iteration_draft(
 ) -> Draft:
     """Return an iteration that was kept; ``bad`` is the value that made it one."""
     attributes = {
-        **_identity(record),
+        **identity(record),
         **phase_times(dict(zip(NAMES, kept.phase_ns, strict=True))),
         "costlens.iteration": kept.index,
         "costlens.iteration.duration": kept.iteration_ns / NS_PER_S,
@@ -195,7 +196,7 @@ def phase_drafts(
             otel_ids.iteration_ids(parent.trace_id, record.rank.rank, kept.index, name),
             anchor.to_wall_ns(start_ns),
             anchor.to_wall_ns(end_ns),
-            {**_identity(record), "costlens.phase": name},
+            {**identity(record), "costlens.phase": name},
             parent=parent,
         )
 
@@ -206,7 +207,7 @@ def alarm_draft(
     """Return the moment a quality metric first was not finite, where its iteration was not kept."""
     at_ns = anchor.to_wall_ns(alarm.mono_ns)
     attributes = {
-        **_identity(record),
+        **identity(record),
         "costlens.iteration": alarm.iteration,
         "costlens.quality.name": alarm.name,
         "costlens.quality.value": str(alarm.value),
@@ -236,7 +237,8 @@ def _last_words(words: LastWordsPart | None) -> dict[str, str | int | None]:
     }
 
 
-def _identity(record: RankRecord) -> dict[str, str | int | float | None]:
+def identity(record: RankRecord) -> dict[str, str | int | float | None]:
+    """Return the attributes that every span has: which run, attempt and rank it is of."""
     return {
         "costlens.run.id": record.run.id,
         "costlens.attempt": record.attempt.number,

@@ -13,6 +13,7 @@ from costlens.core.records import RankRecord
 
 __all__ = [
     "Ids",
+    "checkpoint_ids",
     "end_ids",
     "iteration_ids",
     "marker_ids",
@@ -67,6 +68,18 @@ def end_ids(run_id: str, attempt: int, rank: int, wall_ns: int) -> Ids:
     """Return the ids of the span that closes an attempt at ``wall_ns``, in its marker's trace."""
     span_id = _hash(8, "end", run_id, attempt, rank, wall_ns)
     return Ids(marker_ids(run_id, attempt).trace_id, span_id)
+
+
+def checkpoint_ids(run_id: str, name: str, part: str = "") -> Ids:
+    """Return the ids of the root of a save's trace, the same on every rank, or of a part of it.
+
+    Args:
+        run_id: The run.
+        name: The checkpoint.
+        part: A rank and what it did, such as ``0/stall``.
+    """
+    parts = (run_id, name)
+    return Ids(_hash(16, "checkpoint", *parts), _hash(8, "checkpoint", *parts, part))
 
 
 def period_ids(run_id: str, attempt: int, period: int) -> Ids:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from opentelemetry.sdk.metrics import Exemplar
@@ -16,6 +17,7 @@ from opentelemetry.trace import SpanContext, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from costlens.config import Config
+from costlens.core.checkpoint_records import SaveNote
 from costlens.core.clock import NS_PER_S, Clock
 from costlens.core.device_records import GpuPart
 from costlens.core.host_records import HostPart
@@ -24,6 +26,7 @@ from costlens.core.snapshot import Snapshot
 from costlens.core.window import Iteration
 from costlens.export import otel_drafts as drafts
 from costlens.export import otel_ids
+from costlens.export.checkpoint_drafts import save_draft, save_parts
 from costlens.export.job_readings import queue_draft
 from costlens.export.otel_ids import run_key
 from costlens.export.otel_spans import Spans
@@ -149,6 +152,8 @@ class TracesExporter:
             self._open.get(self._period_of(snapshot, kept.start_ns), period).kept.append(kept)
         for alarm in snapshot.alarms:
             self._open.get(self._period_of(snapshot, alarm.mono_ns), period).alarms.append(alarm)
+        for note in snapshot.saves:
+            self._write_save(snapshot, note)
         for over in sorted(n for n in self._open if n < number or snapshot.is_last):
             self._write_period(snapshot, self._open.pop(over))
         if snapshot.is_last:
@@ -192,6 +197,15 @@ class TracesExporter:
         for alarm in period.alarms:
             if alarm.iteration not in shown and self._budget.take(1):
                 self._spans.write(drafts.alarm_draft(record, alarm, anchor, parent))
+
+    def _write_save(self, snapshot: Snapshot, note: SaveNote) -> None:
+        if not self._budget.take(3):
+            return
+        record = snapshot.record
+        draft = save_draft(record, note, snapshot.anchor, [(self._marker, "run")])
+        parent = self._spans.write(draft)
+        for part in save_parts(record, draft, note):
+            self._spans.write(replace(part, parent=parent))
 
     def _write_iteration(
         self, snapshot: Snapshot, parent: SpanContext, kept: Iteration, bad: Observation | None

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import torch
 
-from costlens.core.checkpoint_records import CheckpointsPart, IntervalPart
+from costlens.core.checkpoint_records import CheckpointsPart, IntervalPart, SaveNote
 from costlens.core.clock import NS_PER_S, Clock
 from costlens.core.log import Logger
 from costlens.core.phases import Phase
@@ -260,6 +260,7 @@ class CheckpointManager:
     def _take(self, result: SaveResult) -> None:
         part, job = self._part, result.job
         write_s = result.write_ns / NS_PER_S
+        self._state.saves.append(_note(result))
         if result.error is not None:
             kind = type(result.error).__name__
             self._update(num_failed=part.num_failed + 1, last_error_type=kind)
@@ -310,3 +311,17 @@ class CheckpointManager:
                 )
         self._part = self._part.model_copy(update=fields)
         self._state.checkpoints = self._part
+
+
+def _note(result: SaveResult) -> SaveNote:
+    job = result.job
+    return SaveNote(
+        name=str(job.name),
+        step=job.name.step,
+        kind=job.kind,
+        start_ns=job.taken_ns - job.stall_ns,
+        stall_ns=job.stall_ns,
+        write_ns=result.write_ns,
+        num_bytes=job.num_bytes,
+        error_type=None if result.error is None else type(result.error).__name__,
+    )
