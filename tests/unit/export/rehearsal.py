@@ -10,6 +10,7 @@ from typing import Any
 from costlens.account.device_meter import COUNTERS, THROTTLE_REASONS
 from costlens.account.throughput import compute_rates
 from costlens.core.budget_records import BudgetPart, RunTotalsPart
+from costlens.core.checkpoint_records import CheckpointsPart, IntervalPart
 from costlens.core.clock import NS_PER_S, Anchor
 from costlens.core.device_records import GpuDriverPart, GpuPart
 from costlens.core.gang_records import GangPart
@@ -169,6 +170,13 @@ def complete(price: PricePart | None = PRICE) -> Rehearsal:
     )
     run.state.gang = GangPart(num_reporting=3, num_restarts=2, restart_loop=0)
     run.steps(20)
+    run.state.checkpoints = CheckpointsPart(
+        url="memory://c", num_saved=2, num_bytes=1000, last_step=55, last_time=1.0,
+        interval=IntervalPart(
+            interval_s=300.0, optimum_s=300.0, rail="optimum", worst_loss_s=360.0,
+            is_loss_kept=True, failure_rate_per_s=1e-4, stall_s=1.0, write_s=59.0, slowdown=0.0,
+        ),
+    )  # fmt: skip
     run.gpus = [make_gpu()]
     run.recorder.counters.add_loss_tokens(1500)
     run.recorder.counters.validation_batches = 3
