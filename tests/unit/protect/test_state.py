@@ -394,3 +394,43 @@ def test_save_between_restore_and_the_first_batch() -> None:
     assert third.seen == second.seen
     assert third.seen[0] not in first.seen
     assert drawn[0] == drawn[1]
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_dropout_and_scaler_go_on_on_a_device(
+    device: str, require: Callable[[str, bool, str], None]
+) -> None:
+    """The stream of the device, its loss scale and its weights go on to the bit."""
+    if device == "cuda":
+        require("cuda", torch.cuda.is_available(), "no CUDA device")
+
+    def make() -> tuple[Any, Any, Any, TrainingState]:
+        model = nn.Sequential(nn.Linear(3, 64), nn.Dropout(0.5), nn.Linear(64, 1)).to(device)
+        optimizer = torch.optim.AdamW(model.parameters())
+        scaler = torch.amp.GradScaler(device, growth_interval=2)
+        loader = DataLoader(TensorDataset(torch.randn(8, 3)), 4)
+        state = TrainingState(model=model, optimizer=optimizer, scaler=scaler, loader=loader)
+        return model, optimizer, scaler, state
+
+    def step(model: Any, optimizer: Any, scaler: Any) -> float:
+        loss = model(torch.ones(5, 3, device=device)).square().mean()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        return loss.item()
+
+    *parts, state = make()
+    for _ in range(3):
+        step(*parts)
+    buffer = HostBuffer()
+    snapshot = buffer.take(state.gather(3))
+    buffer.hold()
+    expected = [step(*parts) for _ in range(4)]
+    saved = torch.frombuffer(bytearray(snapshot.view()), dtype=torch.uint8)
+    torch.manual_seed(99)
+    *others, resumed = make()
+    assert resumed.restore(load_tree(snapshot.skeleton, saved)) == []
+    assert [step(*others) for _ in range(4)] == expected
+    assert others[2].get_scale() == parts[2].get_scale() > 65536
+    assert bits(others[0].cpu().state_dict()) == bits(parts[0].cpu().state_dict())
