@@ -7,7 +7,7 @@ probe object, so that a place that cannot be written is told now and not hours l
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from typing import Any
 
@@ -17,6 +17,7 @@ from costlens.core.clock import Clock
 from costlens.core.records import PricePart, RankRecord
 from costlens.errors import ConfigError
 from costlens.export.record import read_ranks
+from costlens.observe.loader import unwatch
 from costlens.protect.cadence import Cadence
 from costlens.protect.checkpoints import Checkpoints
 from costlens.protect.commit import Committer
@@ -63,8 +64,19 @@ def open_checkpoints(
     def report(sentence: str) -> None:
         log.warning("costlens.checkpoint.inexact", message=sentence)
 
-    source = TrainingState(**{"model": None, "report": report, **state})
-    return Checkpoints(make_manager(config, parts, clock, identity, source, price), config.resume)
+    source = TrainingState(
+        **{"model": None, "report": report, **state, "loader": _unwatch_each(state.get("loader"))}
+    )
+    manager = make_manager(config, parts, clock, identity, source, price)
+    return Checkpoints(manager, config.resume, lambda: source.num_passes)
+
+
+def _unwatch_each(loaders: Any) -> Any:  # noqa: ANN401 - one, several, or named
+    if isinstance(loaders, Mapping):
+        return {name: unwatch(loader) for name, loader in loaders.items()}
+    if isinstance(loaders, (list, tuple)):
+        return [unwatch(loader) for loader in loaders]
+    return unwatch(loaders)
 
 
 def make_manager(

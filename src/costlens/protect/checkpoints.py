@@ -6,6 +6,7 @@ comparison of two numbers.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from costlens.errors import CheckpointError
@@ -22,17 +23,33 @@ class Checkpoints:
     Args:
         manager: Saves and resumes; None where the run is off, and every call does nothing.
         resumes: ``auto``, ``never`` or ``must``.
+        count_passes: Returns how many passes over the loader are complete.
     """
 
-    def __init__(self, manager: CheckpointManager | None, resumes: str) -> None:
+    def __init__(
+        self,
+        manager: CheckpointManager | None,
+        resumes: str,
+        count_passes: Callable[[], int] = lambda: 0,
+    ) -> None:
         self._manager = manager
         self._resumes = resumes
+        self._count_passes = count_passes
         self._step = 0
 
     @property
     def step_number(self) -> int:
         """Return the optimizer steps done, over all attempts."""
         return self._step
+
+    @property
+    def epoch(self) -> int:
+        """Return how many passes over the loader are complete, over all attempts.
+
+        ``for epoch in range(checkpoints.epoch, num_epochs)`` goes on with the one under way, whose
+        first batch is then the first that was not used.
+        """
+        return self._count_passes()
 
     def resume(self) -> int:
         """Go on from the newest checkpoint that verifies; return the steps done so far, 0 if fresh.
