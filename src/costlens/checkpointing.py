@@ -59,14 +59,8 @@ def open_checkpoints(
         ConfigError: If no URL is set, or this job cannot be saved.
         StorageError: If the place cannot be written, or cannot create exclusively.
     """
-    log = parts.state.log
-
-    def report(sentence: str) -> None:
-        log.warning("costlens.checkpoint.inexact", message=sentence)
-
-    source = TrainingState(
-        **{"model": None, "report": report, **state, "loader": _unwatch_each(state.get("loader"))}
-    )
+    loader = _unwatch_each(state.get("loader"))
+    source = TrainingState(**{"model": None, **state, "loader": loader})
     manager = make_manager(config, parts, clock, identity, source, price)
     return Checkpoints(manager, config.resume, lambda: source.num_passes)
 

@@ -8,6 +8,7 @@ module loads neither.
 from __future__ import annotations
 
 import dataclasses
+import weakref
 from collections.abc import Callable
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -27,6 +28,7 @@ from costlens.spending import check_can_agree
 
 if TYPE_CHECKING:
     from costlens.observe.trainer.watch import TrainerWatch
+    from costlens.protect.trainer_checkpoints import TrainerCheckpoints
     from costlens.protect.trainer_precision import TrainerPrecision
 
 __all__ = ["CostLensCallback", "autoattach_callbacks"]
@@ -34,7 +36,7 @@ __all__ = ["CostLensCallback", "autoattach_callbacks"]
 # A copy has none of these: what lives belongs to the original alone.
 _LIVING = frozenset(
     {"_run", "_watch", "_end_batch", "_debug", "_training_outcome", "_boundary_step"}
-    | {"_precision", "log", "log_dict"}
+    | {"_precision", "_keeper", "_kept_trainer", "log", "log_dict"}
 )
 
 _AUTOMATIC = "automatic"  # no name's repr: those have quotes
@@ -49,6 +51,8 @@ class CostLensCallback:
 
     Args:
         name: Name of the run, for people.
+        checkpoint_url: Where checkpoints go, any fsspec URL: the fit saves itself there, and goes
+            on from there without a ``ckpt_path``.
         tokens: Counts a batch: returns its non-padding tokens, or a mapping with any of ``tokens``,
             ``slots``, ``loss_tokens``, ``samples``; numbers or tensors. Without it the members
             ``input_ids``, ``attention_mask`` and ``labels`` of a batch are counted.
@@ -91,6 +95,7 @@ class CostLensCallback:
         self,
         name: str | None = None,
         *,
+        checkpoint_url: str | None = None,
         tokens: Callable[[Any], Any] | None = None,
         gpu_hour_price: Decimal | float | str | None = None,
         budget: Decimal | float | str | None = None,
@@ -101,6 +106,7 @@ class CostLensCallback:
         self._config = resolve_config(
             config,
             name=name,
+            checkpoint_url=checkpoint_url,
             gpu_hour_price=gpu_hour_price,
             budget=budget,
             precision=precision,
@@ -115,6 +121,8 @@ class CostLensCallback:
         self._run: Run | None = None
         self._watch: TrainerWatch | None = None
         self._precision: TrainerPrecision | None = None
+        self._keeper: TrainerCheckpoints | None = None
+        self._kept_trainer: weakref.ref[Any] | None = None
         self._end_batch: Callable[[object, object], None] = _unwatched
         self._debug: str | None = None
         self._training_outcome: Outcome | None = None
@@ -159,7 +167,8 @@ class CostLensCallback:
 
         Raises:
             ConfigError: If the ranks are to stop together and cannot agree, or the precision that
-                is asked for cannot be had.
+                is asked for cannot be had, or this training cannot be saved.
+            StorageError: If the place of the checkpoints cannot be written.
         """
         check_can_agree(self._config, trainer.world_size)
         with faults.contain("lightning.setup"):
@@ -173,6 +182,8 @@ class CostLensCallback:
             self._open(trainer, _value(stage))
         if self._config.enabled:
             self._settle_precision(trainer)
+        if _value(stage) == "fit":
+            self._keep_checkpoints(trainer)
 
     def teardown(self, trainer: Trainer, pl_module: object, stage: str) -> None:
         """End the run for now; takes what ``Run.finish`` takes."""
@@ -236,6 +247,28 @@ class CostLensCallback:
             part = self._precision.settle(trainer)
         if self._run is not None and self._run.is_active:
             self._run.parts.state.chosen_precision = part
+
+    # Its own callback, behind all others; loud, for the user asked for it.
+    def _keep_checkpoints(self, trainer: Trainer) -> None:
+        run = self._run
+        if run is None or not run.is_active or run.config.checkpoint_url is None:
+            return
+        from costlens.protect.trainer_checkpoints import attach
+
+        kept = None if self._kept_trainer is None else self._kept_trainer()
+        if self._kept_trainer is not None and kept is not trainer:
+            log.warning(
+                "costlens.checkpoint.unprotected",
+                message="this run keeps the checkpoints of the Trainer that was fitted first, and"
+                " none of this one; give each training a CostLensCallback and a checkpoint_url",
+            )
+            return
+        self._kept_trainer = weakref.ref(trainer)
+        timeout_s = run.config.checkpoint_exit_timeout_s
+        self._keeper = attach(trainer, callback_classes(), run.keep_state, timeout_s)
+        if self._keeper is not None:
+            # What a Trainer was left with in this process is newer than any checkpoint.
+            self._keeper.install(run.config.resume if kept is None else "never")
 
     def _reach_boundary(self, boundaries: Boundaries, trainer: Trainer) -> None:
         with faults.contain("lightning.boundary"):
@@ -308,6 +341,9 @@ class CostLensCallback:
     def _close(self, outcome: Outcome | None, error: BaseException | None = None) -> None:
         watch, self._watch = self._watch, None
         self._end_batch = _unwatched
+        if self._keeper is not None:
+            self._keeper.remove()
+            self._keeper = None
         if watch is not None:
             with faults.contain("lightning.remove"):
                 watch.remove()

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     import torch
 
     from costlens.core.records import PricePart
+    from costlens.protect.manager import CheckpointManager, StatePort
     from costlens.protect.plain_precision import PlainPrecision
     from costlens.storage.read_counts import ReadCounts
 
@@ -472,6 +473,24 @@ class Run:
         identity = self._session.require_identity()
         made = open_checkpoints(config, self.parts, self.clock, identity, self._price, state)
         self._checkpoints.append(made)
+        return made
+
+    def keep_state(self, source: StatePort) -> CheckpointManager | None:
+        """Return what saves and resumes a framework's training, for doorways; blocks on the store.
+
+        The run waits for its last save at the end; None where the run is off.
+
+        Raises:
+            ConfigError: If no place is known, or this job cannot be saved.
+            StorageError: If the place cannot be written.
+        """
+        from costlens.checkpointing import make_manager
+
+        if not self.is_active or self._session is None:
+            return None
+        identity = self._session.require_identity()
+        made = make_manager(self.config, self.parts, self.clock, identity, source, self._price)
+        self._checkpoints.append(Checkpoints(made, self.config.resume))
         return made
 
     def _price(self) -> PricePart | None:

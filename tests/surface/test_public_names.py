@@ -42,7 +42,7 @@ RUN_MEMBERS = {
     *("watch", "should_stop"),
     *("autocast", "scaler"),
     # for doorways and tests
-    *("clock", "close_at_exit", "config", "parts", "silence", "snapshot"),
+    *("clock", "close_at_exit", "config", "keep_state", "parts", "silence", "snapshot"),
 }
 
 

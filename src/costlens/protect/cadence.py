@@ -104,6 +104,10 @@ class Cadence:
         (self._beside if is_writing else self._calm).add(now_ns - before_ns)
         if self.plan is None:
             self._plan(step, now_ns)
+        return self.is_due(now_ns)
+
+    def is_due(self, now_ns: int) -> bool:
+        """Return whether a save is due at a monotonic time."""
         return self.due_ns is not None and now_ns >= self.due_ns
 
     def note_stall(self, step: int, stall_s: float, end_ns: int) -> None:

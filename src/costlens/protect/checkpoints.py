@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from costlens.errors import CheckpointError
-
 if TYPE_CHECKING:  # it needs torch, and a run may do without
     from costlens.protect.manager import CheckpointManager
 
@@ -61,14 +59,9 @@ class Checkpoints:
                 ``COSTLENS_RESUME=must``.
             StorageError: If the store cannot be read.
         """
-        if self._manager is None or self._resumes == "never":
+        if self._manager is None:
             return 0
-        step = self._manager.resume()
-        if step is None and self._resumes == "must":
-            raise CheckpointError(
-                "there is no checkpoint to resume from, and COSTLENS_RESUME is must; set it to auto"
-                " to start afresh"
-            )
+        step = self._manager.resume_as(self._resumes)
         self._step = step or 0
         return self._step
 

@@ -19,6 +19,7 @@ from costlens.core.phases import Phase
 from costlens.core.scopes import PhaseScope
 from costlens.core.snapshot_builder import AttemptState
 from costlens.core.timeline import Timeline
+from costlens.errors import CheckpointError
 from costlens.protect.cadence import Cadence
 from costlens.protect.commit import Committer
 from costlens.protect.manifest import CheckpointName, Kind, Manifest
@@ -30,7 +31,13 @@ __all__ = ["CheckpointManager", "Keeper", "StatePort"]
 
 
 class StatePort(Protocol):
-    """What is saved; doors know how to gather and restore it."""
+    """What is saved; doors know how to gather and restore it.
+
+    Attributes:
+        report: Takes a sentence on what turns out inexact after :meth:`restore`; the manager's.
+    """
+
+    report: Callable[[str], object]
 
     def gather(self, step: int) -> Any:  # noqa: ANN401 - any tree that packs
         """Return the state as a tree; training thread, copies nothing."""
@@ -111,6 +118,7 @@ class CheckpointManager:
         self._keeper = keeper
         self._cadence = cadence
         self._source = source
+        source.report = self.tell_inexact
         self._buffer = HostBuffer()
         self._writer = Writer(clock)
         self._is_overdue = False
@@ -122,6 +130,30 @@ class CheckpointManager:
     def log(self) -> Logger:
         """Return the log of the run."""
         return self._state.log
+
+    @property
+    def place(self) -> str:
+        """Return where the newest checkpoint is kept, for people; no credentials in it."""
+        return f"{self._part.url}/{self._part.last_name or ''}".rstrip("/")
+
+    def resume_as(self, wish: str) -> int | None:
+        """Resume as the user wishes; return the step, or None for a fresh start.
+
+        Args:
+            wish: ``auto``, ``never`` or ``must``.
+
+        Raises:
+            StorageError: If the store cannot be listed.
+            CheckpointError: If the state does not fit what is to be restored, or there is none and
+                one must be.
+        """
+        step = None if wish == "never" else self.resume()
+        if step is None and wish == "must":
+            raise CheckpointError(
+                "there is no checkpoint to resume from, and COSTLENS_RESUME is must; set it to auto"
+                " to start afresh"
+            )
+        return step
 
     def resume(self) -> int | None:
         """Restore the newest checkpoint that verifies; return its step, or None for a fresh start.
@@ -167,21 +199,48 @@ class CheckpointManager:
         )
         return manifest.step
 
-    def step(self, step: int) -> None:
+    def step(self, step: int, *, can_save: bool = True) -> None:
         """Note that an optimizer step is done, and save if it is time to; about 1 µs if it is not.
 
         Args:
             step: Optimizer steps done, over all attempts.
+            can_save: Whether the state is whole here; a save that is due waits for where it is.
         """
         self._state.end_step = step
         is_writing = self._writer.is_busy
-        if self._cadence.note_step(step, self._clock(), is_writing=is_writing):
-            if is_writing:
-                self._skip()
-            else:
-                self.save(step, "interval")
-        elif not is_writing:
-            self._settle()
+        if not self._cadence.note_step(step, self._clock(), is_writing=is_writing):
+            if not is_writing:
+                self._settle()
+        elif can_save:
+            self._save_if_free(step)
+
+    def catch_up(self, step: int) -> None:
+        """Save if a save is due that :meth:`step` was not allowed to make.
+
+        Args:
+            step: Optimizer steps done, over all attempts.
+        """
+        if step > (self._last_step or 0) and self._cadence.is_due(self._clock()):
+            self._save_if_free(step)
+
+    def save_last(self, step: int, timeout_s: float) -> None:
+        """Save what is not saved yet, once the writer is free: the loop takes no more steps.
+
+        Args:
+            step: Optimizer steps done, over all attempts.
+            timeout_s: Most seconds to wait for the writer.
+
+        Raises:
+            CheckpointError: If a part of the state would not load again; names it.
+        """
+        if step > (self._last_step or 0) and self._writer.wait(timeout_s):
+            self.save(step, "final")
+
+    def tell_inexact(self, sentence: str) -> None:
+        """Note in log and record what a resume turned out not to restore exactly; once each."""
+        if sentence not in self._part.inexact:
+            self._update(inexact=[*self._part.inexact, sentence])
+            self.log.warning("costlens.checkpoint.inexact", message=sentence)
 
     def save(self, step: int, kind: Kind) -> bool:
         """Take a snapshot and hand it over; return whether it was taken.
@@ -232,8 +291,8 @@ class CheckpointManager:
         """
         deadline_ns = self._clock() + int(timeout_s * NS_PER_S)
         is_idle = self._writer.wait(timeout_s)
-        if is_clean and is_idle and step > (self._last_step or 0):
-            self.save(step, "final")
+        if is_clean and is_idle:
+            self.save_last(step, 0.0)
         left_s = max(0.0, (deadline_ns - self._clock()) / NS_PER_S)
         is_done = self._writer.close(left_s)
         self._settle()
@@ -247,6 +306,12 @@ class CheckpointManager:
 
     def _restore(self, loaded: Loaded) -> list[str]:
         return self._source.restore(load_tree(loaded.skeleton, loaded.buffer))
+
+    def _save_if_free(self, step: int) -> None:
+        if self._writer.is_busy:
+            self._skip()
+        else:
+            self.save(step, "interval")
 
     def _skip(self) -> None:
         if not self._is_overdue:  # once, not once a step

@@ -7,11 +7,8 @@ has changed. What comes back otherwise than it was is named.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
-
-import torch
 
 from costlens.errors import CheckpointError
 from costlens.protect.loader_position import Position, follow
@@ -23,6 +20,7 @@ from costlens.protect.rng import (
     restore_rng,
     write_generator,
 )
+from costlens.protect.setting import compare_settings, describe_setting
 from costlens.protect.state_checks import check_model, check_optimizer, unwrap
 
 __all__ = ["TrainingState"]
@@ -49,6 +47,7 @@ class TrainingState:
         report: Takes a sentence on what turns out inexact when a restored pass begins.
 
     Attributes:
+        report: As above; a manager puts its own here.
         step: Optimizer steps of the state that was restored, None before.
         counters: Its counts.
 
@@ -67,8 +66,9 @@ class TrainingState:
         extra: Mapping[str, Any] | None = None,
         counters: Callable[[], Mapping[str, int]] = dict,
         precision: str | None = None,
-        report: Callable[[str], None] = lambda _: None,
+        report: Callable[[str], object] = lambda _: None,
     ) -> None:
+        self.report: Callable[[str], object] = report
         given = (model, optimizer, scheduler, scaler)
         self._parts = {
             section: _name_each(objects) for section, objects in zip(_SECTIONS, given, strict=True)
@@ -78,7 +78,7 @@ class TrainingState:
         _check_kinds(self._parts, self._extra)
         self._loaders = _name_each(loader)  # positions do not keep them
         self._positions: dict[str, Position] = {
-            name: follow(each, report) for name, each in self._loaders.items()
+            name: follow(each, self._tell) for name, each in self._loaders.items()
         }
         self._count = counters
         self._precision = precision
@@ -160,6 +160,9 @@ class TrainingState:
                 inexact += position.restore(tree["loader"][name], self._on_started)
         return inexact + restore_rng(self._rng)
 
+    def _tell(self, sentence: str) -> None:
+        self.report(sentence)
+
     def _on_started(self) -> None:
         if not any(each.is_waiting for each in self._positions.values()):
             restore_rng(self._rng)
@@ -184,26 +187,12 @@ class TrainingState:
                     check_optimizer(name, each, saved[name], self._parts["model"])
         inexact += _compare_names("extra", set(self._extra), set(tree["extra"]))
         inexact += _compare_names("loader", set(self._positions), set(tree["loader"]))
-        return inexact + self._compare_setting(tree["setting"])
+        return inexact + compare_settings(tree["setting"], self._setting())
 
     def _setting(self) -> dict[str, Any]:
         parameters = (p for model in self._parts["model"].values() for p in model.parameters())
         first = next(parameters, None)
-        distributed = sys.modules.get("torch.distributed")
-        is_distributed = distributed is not None and distributed.is_initialized()
-        return {
-            "device": None if first is None else first.device.type,
-            "precision": self._precision,
-            "torch": str(torch.__version__),
-            "world size": distributed.get_world_size() if distributed and is_distributed else 1,
-        }
-
-    def _compare_setting(self, saved: dict[str, Any]) -> list[str]:
-        return [
-            f"{what}: {saved[what]} at the save and {here} now, so numbers differ in the last bits"
-            for what, here in self._setting().items()
-            if saved[what] != here
-        ]
+        return describe_setting(None if first is None else first.device.type, self._precision)
 
 
 def _name_each(objects: Any) -> dict[str, Any]:  # noqa: ANN401 - one, several, or named

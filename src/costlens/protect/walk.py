@@ -149,6 +149,8 @@ class LateIterator:
         return next(self._made())
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the iterator has
+        if self._iterator is None and name.startswith("_workers"):
+            raise AttributeError(name)  # who only looks for workers makes none
         return getattr(self._made(), name)
 
     def _made(self) -> Iterator[Any]:

@@ -1,0 +1,236 @@
+"""Saves and resumes a fit of a Lightning Trainer, from the hooks of a callback of its own.
+
+``lightning.py`` attaches one in ``setup``, behind every other callback, and removes it at the end.
+Two methods are stood in for, each on the Trainer's own objects: what reads a checkpoint where the
+user has named none, and what makes a loader ready.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from costlens.core.overrides import Override
+from costlens.errors import ConfigError
+from costlens.protect.manager import CheckpointManager
+from costlens.protect.trainer_precision import serves
+from costlens.protect.trainer_state import Trainer, TrainerState
+
+__all__ = ["TrainerCheckpoints", "attach"]
+
+
+class TrainerCheckpoints:
+    """The callback behind all others; about 2 µs a step where no save is due.
+
+    Args:
+        trainer: The Trainer, in ``setup``.
+        state: What is saved.
+        manager: Saves and resumes it.
+        exit_timeout_s: Most seconds that the last save waits for the one before.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        state: TrainerState,
+        manager: CheckpointManager,
+        exit_timeout_s: float,
+    ) -> None:
+        self._trainer = trainer
+        self._state = state
+        self._manager = manager
+        self._exit_timeout_s = exit_timeout_s
+        self._wish = "never"
+        self._step = 0
+        self._overrides: list[Override] = []
+
+    # A copy of a Trainer in the middle of a fit has nothing to save with.
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_make_inert, tuple(each for each in type(self).__bases__ if each is not _KIND))
+
+    def install(self, wish: str) -> None:
+        """Stand in for the two methods, and join the callbacks.
+
+        Args:
+            wish: How a fit without ``ckpt_path`` resumes: ``auto``, ``never`` or ``must``.
+        """
+        self._wish = wish
+        trainer = self._trainer
+        self._overrides.append(Override(trainer.strategy, "process_dataloader", self._process))
+        connector = trainer._checkpoint_connector  # noqa: SLF001 - `fit` has fixed the path
+        self._overrides.append(Override(connector, "resume_start", self._resume))
+        # Not appended: Lightning is iterating over the list.
+        trainer.callbacks = [*trainer.callbacks, self]
+
+    def remove(self) -> None:
+        """Take everything off the Trainer."""
+        for override in reversed(self._overrides):
+            override.remove()
+        self._overrides.clear()
+        self._state.remove()
+        callbacks = self._trainer.callbacks
+        self._trainer.callbacks = [each for each in callbacks if each is not self]
+
+    # Set-up.
+
+    def _resume(
+        self,
+        resume_start: Callable[..., None],
+        checkpoint_path: object = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        if checkpoint_path:  # the user's own wins
+            resume_start(checkpoint_path, *args, **kwargs)
+            return
+        self._manager.resume_as(self._wish)
+        checkpoint = self._state.take_checkpoint()
+        if checkpoint is None:
+            resume_start(checkpoint_path, *args, **kwargs)
+            return
+        loading = Override(self._trainer.strategy, "load_checkpoint", lambda *_, **__: checkpoint)
+        try:
+            resume_start(self._manager.place, *args, **kwargs)
+        finally:
+            loading.remove()
+
+    def _process(self, process: Callable[..., Any], loader: object) -> Any:  # noqa: ANN401
+        processed = process(loader)
+        # A tuner tries its settings out without any callback, and without us.
+        if self._trainer.training and self in self._trainer.callbacks:
+            if self._state.is_resuming:
+                _begin_next_epoch(self._trainer.fit_loop)
+            self._state.follow(processed)
+        return processed
+
+    # Hooks; training thread.
+
+    def on_train_start(self, trainer: Trainer, pl_module: object) -> None:
+        """Note where the training begins."""
+        self._step = int(trainer.global_step)
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: object) -> None:
+        """Go on from a save between two epochs."""
+        self._state.begin_epoch()
+
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: object, batch: object, batch_idx: int
+    ) -> None:
+        """Go on from a save inside an epoch; once, in the first batch."""
+        self._state.begin_batch()
+        vars(self)["on_train_batch_start"] = None  # Lightning passes over it from now on
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: object, outputs: object, batch: object, batch_idx: int
+    ) -> None:
+        """Save if it is time to and the state is whole: a step is done, and more are to come.
+
+        Raises:
+            CheckpointError: If a part of the state would not load again; names it.
+        """
+        step = int(trainer.global_step)
+        if step == self._step:
+            return  # gradients are being accumulated
+        self._step = step
+        every = _batches_to_validation(trainer, batch_idx)
+        self._state.skips_validation = every == 1
+        can_save = not trainer.is_last_batch and every != 0
+        self._manager.step(step, can_save=can_save)
+        if can_save and _is_over(trainer):
+            self._manager.save_last(step, self._exit_timeout_s)
+        self._manager.hold()
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: object) -> None:
+        """Save what was due at the last batch of an epoch.
+
+        Raises:
+            CheckpointError: If a part of the state would not load again; names it.
+        """
+        self._state.end_epoch()
+        self._state.skips_validation = False
+        if _is_over(trainer) or _reaches(trainer.current_epoch + 1, trainer.max_epochs):
+            self._manager.save_last(self._step, self._exit_timeout_s)
+        else:
+            self._manager.catch_up(self._step)
+        self._manager.hold()
+
+
+_KIND = TrainerCheckpoints
+
+
+def attach(
+    trainer: Trainer,
+    classes: tuple[type, ...],
+    open_manager: Callable[[TrainerState], CheckpointManager | None],
+    exit_timeout_s: float,
+) -> TrainerCheckpoints | None:
+    """Return a callback that saves and resumes a fit, to be installed; None where the run is off.
+
+    In ``setup``; blocks on the store.
+
+    Args:
+        trainer: The Trainer.
+        classes: The ``Callback`` classes of the loaded Lightning packages.
+        open_manager: Returns what saves and resumes a state.
+        exit_timeout_s: Most seconds that the last save waits for the one before.
+
+    Raises:
+        ConfigError: If the Trainer's strategy keeps its state where it cannot be saved from.
+        StorageError: If the place cannot be written.
+    """
+    strategy = type(trainer.strategy)
+    if not serves(strategy):
+        raise ConfigError(
+            f"checkpoints cannot be kept under {strategy.__name__}, which writes its state itself;"
+            " allowed are one device and DDP. Unset COSTLENS_CHECKPOINT_URL and use Lightning's"
+            " ModelCheckpoint with a local folder, or torch.distributed.checkpoint"
+        )
+    state = TrainerState(trainer)
+    manager = open_manager(state)
+    if manager is None:
+        return None
+    kind = type(_KIND.__name__, (_KIND, *classes), {"__module__": __name__})
+    made: TrainerCheckpoints = kind(trainer, state, manager, exit_timeout_s)
+    return made
+
+
+def _make_inert(*classes: type) -> object:
+    kind = type("Callback", classes, {"__module__": __name__})
+    return object.__new__(kind)
+
+
+def _batches_to_validation(trainer: Trainer, batch_idx: int) -> int | None:
+    """Return 0 if a validation follows this batch, 1 if one follows every batch, else None.
+
+    Lightning runs it after the hooks of the batch, and a resume from here would leave it out.
+    """
+    every, num_epochs = trainer.val_check_batch, trainer.check_val_every_n_epoch
+    if not trainer.enable_validation or every is None or math.isinf(every):
+        return None
+    if num_epochs is not None and (trainer.current_epoch + 1) % num_epochs:
+        return None
+    number = trainer.fit_loop.total_batch_idx if num_epochs is None else batch_idx
+    if (number + 1) % every:
+        return None
+    return 1 if every == 1 else 0
+
+
+def _begin_next_epoch(fit_loop: Any) -> None:  # noqa: ANN401 - Lightning's
+    """Let a fit that was saved between two epochs go on with the next one.
+
+    With ``max_steps`` Lightning (2.6) takes it for one that was cut inside the epoch before, and
+    trains another batch in that; with ``max_epochs`` it does what is done here.
+    """
+    epochs = fit_loop.epoch_progress.current
+    if epochs.ready == epochs.started == epochs.processed:
+        fit_loop._restarting = False  # noqa: SLF001 - its setter makes it true again
+        fit_loop.epoch_loop.restarting = False
+
+
+def _is_over(trainer: Trainer) -> bool:
+    return trainer.should_stop or _reaches(trainer.global_step, trainer.max_steps)
+
+
+def _reaches(value: int, limit: int | None) -> bool:
+    return limit is not None and 0 <= limit <= value
