@@ -2,7 +2,7 @@
 
 A rank proposes on a board that all ranks share (the process group's store); every pipeline thread
 answers with a boundary its training will not pass before it knows more, and the highest of these
-is where all act. Training compares two whole numbers at a boundary; see docs/decisions/0010.
+is where all act. Training compares two whole numbers at a boundary; see docs/decisions/0015.
 """
 
 from __future__ import annotations
