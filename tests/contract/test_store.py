@@ -65,6 +65,34 @@ def test_durable_writes_are_writes(store: Store) -> None:
     assert (store.read("a"), store.read("b")) == (b"1", b"2")
 
 
+def test_several_objects_go_and_come_together(store: Store) -> None:
+    """More than are in flight at once: each is written whole, and read into its own place."""
+    objects = {f"data/{number:02d}": bytes([number]) * (1000 + number) for number in range(20)}
+    store.put_many({key: memoryview(data) for key, data in objects.items()}, durable=True)
+    assert store.sizes("data") == {key[5:]: len(data) for key, data in objects.items()}
+    buffers = {key: bytearray(1010) for key in (*objects, "data/absent")}
+    found = store.read_many_into({key: memoryview(each) for key, each in buffers.items()})
+    assert found == {key: len(data) for key, data in objects.items()}
+    for key, data in objects.items():
+        assert bytes(buffers[key]) == data[:1010].ljust(1010, b"\0")
+    whole = bytearray(1000)
+    assert store.read_into("data/00", memoryview(whole)) == 1000
+    assert store.read_into("data/absent", memoryview(whole)) is None
+    assert bytes(whole) == objects["data/00"]
+    with pytest.raises(StorageError, match="relative path"):
+        store.put_many({"../out": b""})
+    store.put_many({})
+
+
+def test_a_cleared_folder_is_gone(store: Store) -> None:
+    """With all that is in it at any depth; what is beside it stays."""
+    for key in ("run/a/1", "run/a/b/2", "run/ab", "run/c/3"):
+        store.put(key, b"1")
+    store.clear("run/a")
+    store.clear("run/absent")
+    assert (store.list(), store.children("run")) == (["run/ab", "run/c/3"], ["ab", "c/"])
+
+
 def test_what_is_not_there_is_none(store: Store) -> None:
     """An absent object, an absent place and a folder read as None and list as empty."""
     assert store.read("run/x") is None

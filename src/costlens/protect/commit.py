@@ -20,7 +20,14 @@ from costlens.storage.store import Store
 __all__ = ["PART_BYTES", "Committer", "folder_of", "manifest_key"]
 
 PART_BYTES = 128 * 2**20
-"""Most bytes of one object; object stores take several side by side, and retry less."""
+"""Most bytes of one object in a local folder."""
+
+REMOTE_PART_BYTES = 48 * 2**20
+"""Most bytes of one object elsewhere: one request of S3, GCS and Azure. Larger ones are uploaded in
+several, and a kill between them leaves what no listing shows and everybody pays for."""
+
+_MIN_REMOTE_PART_BYTES = 8 * 2**20
+_NUM_REMOTE_PARTS = 128
 
 _TRIES = 3
 _PAUSE_S = 1.0
@@ -91,12 +98,20 @@ class Committer:
             StorageError: If the store refused, after retries where they could help.
             CheckpointError: If the store kept something else than what was written.
         """
+        width, stem = self.store.num_parallel, f"{folder_of(self.run_id, name)}/r{rank:05d}"
+        parts = [
+            (f"{stem}-skeleton", memoryview(skeleton)),
+            *((f"{stem}-{number:05d}", data) for number, data in _cut(view, width)),
+        ]
         written: list[DataObject] = []
         try:
-            for part, data in (("skeleton", memoryview(skeleton)), *_cut(view)):
-                key = f"{folder_of(self.run_id, name)}/r{rank:05d}-{part}"
-                written.append(DataObject(key=key, num_bytes=len(data), xxh3=digest(data)))
-                self._put(key, data)
+            for start in range(0, len(parts), width):
+                batch = dict(parts[start : start + width])
+                written += (
+                    DataObject(key=key, num_bytes=len(data), xxh3=digest(data))
+                    for key, data in batch.items()
+                )
+                self._put(batch)
             self._check_sizes(name, written)
         except (StorageError, CheckpointError):
             self._remove(written)
@@ -119,8 +134,9 @@ class Committer:
             raise CheckpointError(f"the store did not keep {key!r}")
         return key
 
-    def _put(self, key: str, data: memoryview) -> None:
-        self._try(lambda: self.store.put(key, data, durable=True))
+    def _put(self, batch: dict[str, memoryview]) -> None:
+        # Names of its own: what a failed try has written is written again, the same bytes.
+        self._try(lambda: self.store.put_many(batch, durable=True))
 
     def _try(self, write: Callable[[], object]) -> object:
         for number in range(1, _TRIES + 1):
@@ -152,6 +168,11 @@ class Committer:
                 self.store.delete(each.key)
 
 
-def _cut(view: memoryview) -> Iterator[tuple[str, memoryview]]:
-    for number, start in enumerate(range(0, len(view), PART_BYTES)):
-        yield f"{number:05d}", view[start : start + PART_BYTES]
+def _cut(view: memoryview, width: int) -> Iterator[tuple[int, memoryview]]:
+    """Yield the parts with their numbers; those in flight at once are 7 % of a large state."""
+    size = PART_BYTES
+    if width > 1:
+        size = max(_MIN_REMOTE_PART_BYTES, len(view) // _NUM_REMOTE_PARTS)
+        size = min(size, REMOTE_PART_BYTES)
+    for number, start in enumerate(range(0, len(view), size)):
+        yield number, view[start : start + size]

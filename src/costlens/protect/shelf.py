@@ -15,6 +15,7 @@ import torch
 from costlens.errors import CheckpointError, StorageError
 from costlens.protect.commit import folder_of, manifest_key
 from costlens.protect.manifest import CheckpointName, DataObject, Manifest, digest
+from costlens.protect.snapshot import load_tree
 from costlens.storage.names import safe_name
 from costlens.storage.store import Store
 
@@ -121,14 +122,13 @@ class Shelf:
         shard = found.manifest.find_shard(rank)
         self._check_sizes(found.name, [shard.skeleton, *shard.data])
         skeleton = bytearray(shard.skeleton.num_bytes)
-        self._read(shard.skeleton, memoryview(skeleton))
+        self._read([shard.skeleton], memoryview(skeleton))
         if sum(part.num_bytes for part in shard.data) != shard.num_bytes:
             raise CheckpointError("its parts do not add up to its size")
         buffer = torch.empty(shard.num_bytes, dtype=torch.uint8)
         view, start = buffer.numpy().data, 0
-        for part in shard.data:
-            self._read(part, view[start : start + part.num_bytes])
-            start += part.num_bytes
+        for parts in self._batches(shard.data):
+            start += self._read(parts, view[start:])
         return Loaded(found, bytes(skeleton), buffer)
 
     def load_newest(
@@ -153,13 +153,28 @@ class Shelf:
                 self.rejections.append(Rejection(name, reason, is_final=True))
                 continue
             try:
-                return self.load(self.read(name), rank)
+                loaded = self.load(self.read(name), rank)
             except CheckpointError as error:
                 self.rejections.append(Rejection(name, str(error), is_final=True))
                 self.reject(name, str(error))
             except StorageError as error:
                 self.rejections.append(Rejection(name, str(error), is_final=False))
+            else:
+                if self._is_safe(loaded):
+                    return loaded
         return None
+
+    def _is_safe(self, loaded: Loaded) -> bool:
+        """Return whether it loads by ``weights_only``: digests tell that it is what was committed.
+
+        It is passed over otherwise, unmarked, for a newer torch may know the types in it.
+        """
+        try:
+            load_tree(loaded.skeleton, loaded.buffer)
+        except CheckpointError as error:
+            self.rejections.append(Rejection(loaded.found.name, str(error), is_final=False))
+            return False
+        return True
 
     def verify(self, name: CheckpointName) -> Found:
         """Return the checkpoint once every byte of every rank was read and compared.
@@ -170,12 +185,10 @@ class Shelf:
         """
         found = self.read(name)
         shards = found.manifest.shards
-        self._check_sizes(
-            name, [part for shard in shards for part in (shard.skeleton, *shard.data)]
-        )
-        for shard in shards:
-            for part in (shard.skeleton, *shard.data):
-                self._read(part, memoryview(bytearray(part.num_bytes)))
+        objects = [part for shard in shards for part in (shard.skeleton, *shard.data)]
+        self._check_sizes(name, objects)
+        for parts in self._batches(objects):
+            self._read(parts, memoryview(bytearray(sum(part.num_bytes for part in parts))))
         return found
 
     def reject(self, name: CheckpointName, reason: str) -> None:
@@ -210,8 +223,7 @@ class Shelf:
     def remove(self, name: CheckpointName) -> None:
         """Remove a checkpoint: the manifest first, so that no reader meets half of it."""
         self.store.delete(manifest_key(self.run_id, name))
-        for key in self.store.list(folder_of(self.run_id, name)):
-            self.store.delete(key)
+        self.store.clear(folder_of(self.run_id, name))
 
     def sweep(self, now_s: float, older_than_s: float = _ORPHAN_AGE_S) -> int:
         """Return how many unfinished saves were removed: data without a manifest, and old.
@@ -246,15 +258,27 @@ class Shelf:
             if sizes[short] != part.num_bytes:
                 raise CheckpointError(f"{short} has {sizes[short]} bytes, not {part.num_bytes}")
 
-    def _read(self, part: DataObject, target: memoryview) -> None:
-        num_bytes = self.store.read_into(part.key, target)
-        short = part.key.rpartition("/")[2]
-        if num_bytes is None:
-            raise CheckpointError(f"{short} is missing")
-        if num_bytes != part.num_bytes:
-            raise CheckpointError(f"{short} has {num_bytes} bytes, not {part.num_bytes}")
-        if digest(target) != part.xxh3:
-            raise CheckpointError(f"{short} is not what was written: its digest differs")
+    def _batches(self, parts: list[DataObject]) -> Iterator[list[DataObject]]:
+        width = self.store.num_parallel
+        for start in range(0, len(parts), width):
+            yield parts[start : start + width]
+
+    def _read(self, parts: list[DataObject], view: memoryview) -> int:
+        """Fill the start of ``view`` with some objects, verified; return their bytes."""
+        targets, start = {}, 0
+        for part in parts:
+            targets[part.key] = view[start : start + part.num_bytes]
+            start += part.num_bytes
+        found = self.store.read_many_into(targets)
+        for part in parts:
+            short = part.key.rpartition("/")[2]
+            if (num_bytes := found.get(part.key)) is None:
+                raise CheckpointError(f"{short} is missing")
+            if num_bytes != part.num_bytes:
+                raise CheckpointError(f"{short} has {num_bytes} bytes, not {part.num_bytes}")
+            if digest(targets[part.key]) != part.xxh3:
+                raise CheckpointError(f"{short} is not what was written: its digest differs")
+        return start
 
     def _rejected_folder(self) -> str:
         return f"{safe_name(self.run_id)}/rejected"

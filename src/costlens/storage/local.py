@@ -11,8 +11,9 @@ import errno
 import io
 import os
 import secrets
+import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -36,6 +37,9 @@ class LocalBackend:
         root: Absolute path; made on the first write.
     """
 
+    # A disk that waits for one fsync wins little by a second one.
+    num_parallel = 1
+
     def __init__(self, root: Path) -> None:
         self._root = root
 
@@ -46,6 +50,11 @@ class LocalBackend:
             temporary.replace(final)
         if durable:
             _sync_folder(final.parent)
+
+    def put_many(self, objects: Mapping[str, bytes | memoryview], *, durable: bool) -> None:
+        """Replace several files, one after the other."""
+        for key, data in objects.items():
+            self.put(key, data, durable=durable)
 
     def create(self, key: str, data: bytes, *, durable: bool) -> bool:
         """Return whether this call made the file; exclusive over processes and NFS clients."""
@@ -82,6 +91,11 @@ class LocalBackend:
                 return os.fstat(file.fileno()).st_size
         except _ABSENT:
             return None
+
+    def read_many_into(self, targets: Mapping[str, memoryview]) -> dict[str, int]:
+        """Fill the targets one after the other; absent files are left out."""
+        sizes = {key: self.read_into(key, target) for key, target in targets.items()}
+        return {key: size for key, size in sizes.items() if size is not None}
 
     def read_many(self, keys: list[str]) -> dict[str, bytes | Exception]:
         """Return bytes or the failure by key, read one after the other."""
@@ -142,6 +156,11 @@ class LocalBackend:
         """Remove the file if there is one; its folder stays."""
         with suppress(*_ABSENT):
             self._path(key).unlink()
+
+    def clear(self, prefix: str) -> None:
+        """Remove the folder with all that is in it; links are removed, not followed."""
+        with suppress(*_ABSENT):
+            shutil.rmtree(self._path(prefix))
 
     def remove_temporaries(self, prefix: str, older_than_s: float) -> int:
         """Return how many temporaries of killed writers were removed from this one folder."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import TypeAlias
@@ -73,6 +74,16 @@ class Store:
         """The place without user, password or query: for messages, records and summaries."""
         return self._location.shown
 
+    @property
+    def num_parallel(self) -> int:
+        """How many objects of some MiB are best written or read at once: 1 for a local folder.
+
+        Raises:
+            StorageError: If the plug-in cannot be loaded.
+        """
+        with Translated(self._location, "open the place"):
+            return self._opened().num_parallel
+
     def load(self) -> None:
         """Import what the place needs without touching it; takes 0.2 s and more for a remote one.
 
@@ -99,6 +110,22 @@ class Store:
         """
         with Translated(self._location, f"write {key!r}"):
             self._opened().put(_checked(key), data, durable=durable)
+
+    def put_many(self, objects: Mapping[str, bytes | memoryview], *, durable: bool = False) -> None:
+        """Write several objects, side by side on object stores; each is whole or not there.
+
+        Object stores hold a copy of each in memory meanwhile.
+
+        Args:
+            objects: The whole objects by their keys.
+            durable: As for `put`.
+
+        Raises:
+            StorageError: If one could not be written; others may have been.
+        """
+        with Translated(self._location, f"write {len(objects)} objects"):
+            checked = {_checked(key): data for key, data in objects.items()}
+            self._opened().put_many(checked, durable=durable)
 
     def create(self, key: str, data: bytes, *, durable: bool = False) -> bool:
         """Return whether this call made the object; False leaves the existing one alone.
@@ -145,6 +172,22 @@ class Store:
         """
         with Translated(self._location, f"read {key!r}"):
             return self._opened().read_into(_checked(key), target)
+
+    def read_many_into(self, targets: Mapping[str, memoryview]) -> dict[str, int]:
+        """Do as `read_into` for several objects, side by side on object stores.
+
+        Args:
+            targets: Writable bytes by key.
+
+        Returns:
+            The bytes each object has; absent ones are left out.
+
+        Raises:
+            StorageError: If one may exist but cannot be read.
+        """
+        with Translated(self._location, f"read {len(targets)} objects"):
+            checked = {_checked(key): target for key, target in targets.items()}
+            return self._opened().read_many_into(checked)
 
     def read_many(self, keys: _Names) -> dict[str, bytes | StorageError]:
         """Return what each key holds, or why it cannot be read; absent ones are left out.
@@ -217,6 +260,17 @@ class Store:
         """
         with Translated(self._location, f"delete {key!r}"):
             self._opened().delete(_checked(key))
+
+    def clear(self, prefix: str) -> None:
+        """Remove the folder `prefix`: all objects in it, and what killed writers left there.
+
+        Only where nobody writes any more. An absent folder is fine.
+
+        Raises:
+            StorageError: If something of it is still there.
+        """
+        with Translated(self._location, f"clear {prefix!r}"):
+            self._opened().clear(_checked(prefix))
 
     def remove_temporaries(self, prefix: str, older_than_s: float = 3600.0) -> int:
         """Return how many files that killed writers left directly in `prefix` were removed.

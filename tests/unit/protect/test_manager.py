@@ -61,11 +61,11 @@ class Gate(Store):
         self.is_open.set()
         self.error: Exception | None = None
 
-    def put(self, key: str, data: bytes | memoryview, *, durable: bool = False) -> None:
+    def put_many(self, objects: Any, *, durable: bool = False) -> None:
         assert self.is_open.wait(30)
         if self.error is not None:
             raise self.error
-        super().put(key, data, durable=durable)
+        super().put_many(objects, durable=durable)
 
 
 class Bench:

@@ -235,11 +235,11 @@ class Faulty(Store):
         self.faults = faults
         self.drops = False
 
-    def put(self, key: str, data: bytes | memoryview, *, durable: bool = False) -> None:
+    def put_many(self, objects: Any, *, durable: bool = False) -> None:
         if self.faults and (fault := self.faults.pop(0)) is not None:
             raise fault
         if not self.drops:
-            super().put(key, data, durable=durable)
+            super().put_many(objects, durable=durable)
 
 
 def storage_error(number: int) -> StorageError:
