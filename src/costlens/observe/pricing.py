@@ -29,7 +29,7 @@ from costlens.core.clock import NS_PER_S
 from costlens.core.errand import Errand
 from costlens.core.records import PricePart, RankPart
 from costlens.core.snapshot_builder import AttemptState
-from costlens.errors import ConfigError
+from costlens.errors import ConfigError, StorageError
 from costlens.storage import files
 
 __all__ = ["PriceProbe", "read_price_book"]
@@ -131,7 +131,11 @@ def read_price_book(url: str) -> PriceBook:
         place = files.show_place(url)
     except ConfigError as error:
         raise ConfigError(f"price_book: {error}") from None
-    return parse_price_book(files.read_bounded(url, MAX_BOOK_BYTES), place)
+    try:
+        content = files.read_bounded(url, MAX_BOOK_BYTES)
+    except StorageError as error:
+        raise StorageError(f"price_book: {error}") from error
+    return parse_price_book(content, place)
 
 
 def launch_day(state: AttemptState) -> date:
