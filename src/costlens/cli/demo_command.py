@@ -106,8 +106,8 @@ def _show(record: RunRecord, losses: Losses) -> None:
 
     render(record, make_console())
     typer.echo(
-        f"final loss {losses.final:.4f} nats a byte, from {losses.first:.4f}; "
-        f"{losses.validation:.4f} in validation\n"
+        f"final loss {losses.final:.4f} nats a byte (mean of the last 20 iterations), "
+        f"from {losses.first:.4f}; {losses.validation:.4f} in validation\n"
         f"the same numbers as JSON: costlens report {record.run.id} --json"
     )
 

@@ -166,5 +166,7 @@ def _health(signal: str, health: ExportHealth) -> Text:
     failed = f"{show_count(health.exports_failed)} failed" if health.exports_failed else None
     dropped = f"{show_count(health.items_dropped)} dropped" if health.items_dropped else None
     sent = f"{show_count(health.exports_ok)} {'written' if signal == 'files' else 'sent'}"
-    text = join(health.state, sent, failed, dropped, health.last_error_type)
+    # What goes well, or has ended well, needs no word for its state.
+    state = None if health.state in {"ok", "stopped"} else health.state
+    text = join(state, sent, failed, dropped, health.last_error_type)
     return Text(text, "yellow" if failed or dropped else "")

@@ -9,7 +9,13 @@ from rich.console import Console
 
 from costlens.account.ledger import merge
 from costlens.core.mfu_records import MfuPart
-from costlens.core.records import Detail, DetailPart, QualityPart, TelemetryPart
+from costlens.core.records import (
+    Detail,
+    DetailPart,
+    ExportHealth,
+    QualityPart,
+    TelemetryPart,
+)
 from costlens.core.run_record import EnergyCostPart, RunRecord
 from costlens.export.console import render
 from tests.unit.account.build import START, make_iteration_time, make_price, make_record
@@ -125,6 +131,20 @@ def test_a_run_that_has_not_begun_is_a_page_too() -> None:
     assert "Quality" not in page
     for word in ("nan", "inf", "None", "Traceback"):
         assert word not in page.lower().replace("information", "")
+
+
+@pytest.mark.parametrize("state", ["ok", "stopped"])
+def test_what_was_sent_well_needs_no_state(state: str) -> None:
+    """An exporter that ended with its run does not look as if it had given up."""
+    record = make_record()
+    health = ExportHealth(state=state, exports_ok=6)
+    telemetry = TelemetryPart(exports={"files": health, "traces": health})
+    record = record.model_copy(update={"telemetry": telemetry})
+    lines = _page(merge([record], now=START)).splitlines()
+    assert [line.split() for line in lines if line.split()[:1] in (["files"], ["traces"])] == [
+        ["files", "6", "written"],
+        ["traces", "6", "sent"],
+    ]
 
 
 def test_what_went_wrong_is_on_the_page() -> None:
