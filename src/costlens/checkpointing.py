@@ -15,6 +15,7 @@ from costlens.attempt import Parts
 from costlens.config import Config
 from costlens.core.clock import Clock
 from costlens.core.records import PricePart, RankRecord
+from costlens.core.snapshot_builder import AttemptState
 from costlens.errors import ConfigError
 from costlens.export.record import read_ranks
 from costlens.observe.loader import unwatch
@@ -30,7 +31,7 @@ from costlens.protect.state import TrainingState
 from costlens.storage.identity import Identity
 from costlens.storage.store import Store
 
-__all__ = ["make_manager", "open_checkpoints"]
+__all__ = ["make_manager", "open_checkpoints", "warn_of_untied"]
 
 # A save costs files and requests beside its stall; nothing is won by several a second.
 _MIN_INTERVAL_S = 1.0
@@ -63,6 +64,22 @@ def open_checkpoints(
     source = TrainingState(**{"model": None, **state, "loader": loader})
     manager = make_manager(config, parts, clock, identity, source, price)
     return Checkpoints(manager, config.resume, lambda: source.num_passes)
+
+
+def warn_of_untied(state: AttemptState, config: Config) -> None:
+    """Say it where a restart would be another run, and find none of this one's checkpoints.
+
+    Args:
+        state: The attempt, whose place for checkpoints was not known when its run was named.
+        config: The settings that named it.
+    """
+    if config.run_id is None and state.rank.job_id is None and config.resume != "never":
+        state.log.warning(
+            "costlens.checkpoint.untied",
+            message="nothing ties a restart to this run, so it would not find these checkpoints:"
+            " set COSTLENS_CHECKPOINT_URL or COSTLENS_RUN_ID, or pass checkpoint_url to"
+            " costlens.start instead of a url to run.checkpoints",
+        )
 
 
 def _unwatch_each(loaders: Any) -> Any:  # noqa: ANN401 - one, several, or named

@@ -454,7 +454,9 @@ class Run:
         step are all it needs. Blocks on the store: a place that cannot be written is told now.
 
         Args:
-            url: Where checkpoints go, any fsspec URL; ``COSTLENS_CHECKPOINT_URL`` by default.
+            url: Where checkpoints go, any fsspec URL; ``COSTLENS_CHECKPOINT_URL`` by default. A
+                place that is given here comes too late to name the run: a restart finds it only if
+                a run id or a scheduler's job does. ``start(checkpoint_url=)`` needs neither.
             **state: What is saved: ``model=``, ``optimizer=``, ``scheduler=``, ``scaler=``,
                 ``loader=`` (each one object, a list, or a mapping of names), and ``extra=``, a
                 mapping of anything else with a state. See
@@ -465,12 +467,14 @@ class Run:
             ConfigError: If no place is known, or this job cannot be saved.
             StorageError: If the place cannot be written.
         """
-        from costlens.checkpointing import open_checkpoints
+        from costlens.checkpointing import open_checkpoints, warn_of_untied
 
         if not self.is_active or self._session is None:
             return Checkpoints(None, self.config.resume)
         config = self.config if url is None else resolve_config(self.config, checkpoint_url=url)
         identity = self._session.require_identity()
+        if self.config.checkpoint_url is None:
+            warn_of_untied(self.parts.state, self.config)
         made = open_checkpoints(config, self.parts, self.clock, identity, self._price, state)
         self._checkpoints.append(made)
         return made

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from costlens.config import resolve_config
 from costlens.run import Run
+from tests.log_events import capture_events
 
 NUM_EPOCHS = 3
 
@@ -49,3 +51,28 @@ def test_place_in_a_watched_loader_is_resumed(tmp_path: Path) -> None:
     assert first == 17
     assert len(whole) == 30
     assert before + after == whole
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_given_late", "is_told"),
+    [
+        ({}, True, True),
+        ({}, False, False),
+        ({"run_id": "mine"}, True, False),
+        ({"resume": "never"}, True, False),
+    ],
+)
+def test_a_place_that_names_no_run_is_told(
+    tmp_path: Path, settings: dict[str, str], is_given_late: bool, is_told: bool
+) -> None:
+    """Given after the start it ties no restart to the run; one line says so, and what to set."""
+    url = str(tmp_path / "place")
+    early = {} if is_given_late else {"checkpoint_url": url}
+    config = resolve_config(summary=False, dir=str(tmp_path / "runs"), **early, **settings)
+    run = Run(config, exporters=[]).open()
+    with capture_events() as events:
+        run.checkpoints(url if is_given_late else None, model=torch.nn.Linear(1, 1))
+    run.finish()
+    told = [event for event in events if event["event"] == "costlens.checkpoint.untied"]
+    assert len(told) == is_told
+    assert all("COSTLENS_CHECKPOINT_URL" in event["message"] for event in told)
