@@ -71,6 +71,9 @@ OPTIONS = {
     "export": {
         *("run", "--dir", "--since", "--format", "--output", "-o", "--account", "--provider"),
     },
+    "checkpoints ls": {"url", "--run", "--json"},
+    "checkpoints verify": {"url", "--run", "--json"},
+    "checkpoints prune": {"url", "--run", "--keep", "--dry-run", "--json"},
     "config": {"--dir", "--json"},
     "prices": {
         *("--accelerator", "--book", "--provider", "--region", "--instance-type", "--spot"),
@@ -102,6 +105,8 @@ def test_settings_are_known_by_name() -> None:
 def test_commands_and_options_are_known_by_name() -> None:
     """A new option is a decision, not an accident."""
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    for name, command in commands.pop("checkpoints").commands.items():
+        commands[f"checkpoints {name}"] = command
     seen = {
         name: {option for param in command.params for option in param.opts} - {"--help", "-h"}
         for name, command in commands.items()

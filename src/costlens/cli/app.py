@@ -12,6 +12,7 @@ import sys
 
 import typer
 
+from costlens.cli.checkpoints import checkpoints
 from costlens.cli.config import config
 from costlens.cli.demo_command import demo
 from costlens.cli.export import export
@@ -37,6 +38,7 @@ app = typer.Typer(
 )
 for command in (report, runs, tune, export, replay, config, prices, demo):
     app.command()(command)
+app.add_typer(checkpoints, name="checkpoints")
 
 
 def main() -> None:

@@ -126,9 +126,12 @@ class Manifest(_Part):
     @property
     def num_bytes(self) -> int:
         """Return the bytes of all its objects."""
-        return sum(
-            each.num_bytes for shard in self.shards for each in (shard.skeleton, *shard.data)
-        )
+        return sum(each.num_bytes for each in self.objects)
+
+    @property
+    def objects(self) -> list[DataObject]:
+        """Return all its objects, rank by rank."""
+        return [each for shard in self.shards for each in (shard.skeleton, *shard.data)]
 
     def find_shard(self, rank: int) -> Shard:
         """Return what a rank saved.

@@ -9,21 +9,24 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-
-import torch
+from typing import TYPE_CHECKING
 
 from costlens.errors import CheckpointError, StorageError
 from costlens.protect.commit import folder_of, manifest_key
 from costlens.protect.manifest import CheckpointName, DataObject, Manifest, digest
-from costlens.protect.snapshot import load_tree
 from costlens.storage.names import safe_name
 from costlens.storage.store import Store
 
-__all__ = ["Found", "Loaded", "Rejection", "Shelf"]
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["ORPHAN_AGE_S", "Found", "Loaded", "Rejection", "Shelf"]
 
 # A manifest of 100,000 ranks; anything larger is none.
 _MAX_MANIFEST_BYTES = 256 * 2**20
-_ORPHAN_AGE_S = 24 * 3600.0
+ORPHAN_AGE_S = 24 * 3600.0
+"""Seconds after which a save without a manifest is nobody's any more."""
+
 _MIN_KEPT = 2
 
 
@@ -119,6 +122,8 @@ class Shelf:
             StorageError: If an object cannot be read.
             CheckpointError: If an object is missing, or its size or digest is not the manifest's.
         """
+        import torch  # listing and verifying need none of it
+
         shard = found.manifest.find_shard(rank)
         self._check_sizes(found.name, [shard.skeleton, *shard.data])
         skeleton = bytearray(shard.skeleton.num_bytes)
@@ -146,7 +151,7 @@ class Shelf:
             StorageError: If the store cannot be listed.
         """
         self.rejections.clear()
-        marked = self._marked()
+        marked = self.marked()
         for name in self.names() if names is None else names:
             if (reason := marked.get(str(name))) is not None:
                 reason = f"an earlier start found that {reason}"
@@ -169,12 +174,25 @@ class Shelf:
 
         It is passed over otherwise, unmarked, for a newer torch may know the types in it.
         """
+        from costlens.protect.snapshot import load_tree
+
         try:
             load_tree(loaded.skeleton, loaded.buffer)
         except CheckpointError as error:
             self.rejections.append(Rejection(loaded.found.name, str(error), is_final=False))
             return False
         return True
+
+    def check(self, name: CheckpointName) -> Found:
+        """Return the checkpoint once every object has the size it should; reads none of them.
+
+        Raises:
+            StorageError: If its manifest cannot be read.
+            CheckpointError: If it is not whole; says why.
+        """
+        found = self.read(name)
+        self._check_sizes(name, found.manifest.objects)
+        return found
 
     def verify(self, name: CheckpointName) -> Found:
         """Return the checkpoint once every byte of every rank was read and compared.
@@ -183,11 +201,8 @@ class Shelf:
             StorageError: If an object cannot be read.
             CheckpointError: If it is not whole; says why.
         """
-        found = self.read(name)
-        shards = found.manifest.shards
-        objects = [part for shard in shards for part in (shard.skeleton, *shard.data)]
-        self._check_sizes(name, objects)
-        for parts in self._batches(objects):
+        found = self.check(name)
+        for parts in self._batches(found.manifest.objects):
             self._read(parts, memoryview(bytearray(sum(part.num_bytes for part in parts))))
         return found
 
@@ -213,7 +228,7 @@ class Shelf:
         """
         if keep < 0:
             return 0
-        marked = self._marked()
+        marked = self.marked()
         good = [name for name in self.names() if str(name) not in marked]
         old = [name for name in good[max(keep, _MIN_KEPT) :] if name not in protected]
         for name in old:
@@ -225,8 +240,20 @@ class Shelf:
         self.store.delete(manifest_key(self.run_id, name))
         self.store.clear(folder_of(self.run_id, name))
 
-    def sweep(self, now_s: float, older_than_s: float = _ORPHAN_AGE_S) -> int:
-        """Return how many unfinished saves were removed: data without a manifest, and old.
+    def unfinished(self) -> list[CheckpointName]:
+        """Return the saves that have data and no manifest: being written, or left by a kill.
+
+        Raises:
+            StorageError: If the store cannot be listed.
+        """
+        # The data first: what is committed between the two looks is not taken for a rest.
+        children = self.store.children(folder_of(self.run_id))
+        begun = [CheckpointName.parse(child.rstrip("/")) for child in children]
+        known = {*self.names()}
+        return [name for name in begun if name is not None and name not in known]
+
+    def sweep(self, now_s: float, older_than_s: float = ORPHAN_AGE_S) -> int:
+        """Return how many unfinished saves were removed because of their age.
 
         Args:
             now_s: Unix time.
@@ -235,15 +262,10 @@ class Shelf:
         Raises:
             StorageError: If the store cannot be listed, or refuses to delete.
         """
-        known = {str(name) for name in self.names()}
-        num_removed = 0
-        for child in self.store.children(folder_of(self.run_id)):
-            name = CheckpointName.parse(child.rstrip("/"))
-            if name is None or str(name) in known or now_s - name.wall_s < older_than_s:
-                continue
+        old = [name for name in self.unfinished() if now_s - name.wall_s >= older_than_s]
+        for name in old:
             self.remove(name)
-            num_removed += 1
-        return num_removed
+        return len(old)
 
     def _check_sizes(self, name: CheckpointName, parts: list[DataObject]) -> None:
         """Compare sizes before any memory is taken: anybody may have written the manifest."""
@@ -283,7 +305,12 @@ class Shelf:
     def _rejected_folder(self) -> str:
         return f"{safe_name(self.run_id)}/rejected"
 
-    def _marked(self) -> dict[str, str]:
+    def marked(self) -> dict[str, str]:
+        """Return why, by name, checkpoints are marked as not usable.
+
+        Raises:
+            StorageError: If the store cannot be listed.
+        """
         return dict(self._read_marks())
 
     def _read_marks(self) -> Iterator[tuple[str, str]]:
