@@ -1,4 +1,4 @@
-"""A plain loop that is killed again and again ends with the weights of one that was not."""
+"""A training that is killed again and again ends with the weights of one that was not."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def environment(place: Path | None) -> dict[str, str]:
     return kept if place is None else {**kept, "COSTLENS_CHECKPOINT_URL": str(place)}
 
 
-def launch(place: Path, target: Path) -> subprocess.Popen[str]:
-    """Start the job."""
-    command = [sys.executable, "-m", "tests.resume.job_plain", str(STEPS), str(target), str(STEP_S)]
+def launch(place: Path, target: Path, job: str) -> subprocess.Popen[str]:
+    """Start a job."""
+    command = [sys.executable, "-m", f"tests.resume.{job}", str(STEPS), str(target), str(STEP_S)]
     return subprocess.Popen(
         command,
         env=environment(place),
@@ -60,17 +60,18 @@ def report(place: Path) -> dict[str, object]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_ten_kills_change_no_bit(tmp_path: Path) -> None:
+@pytest.mark.parametrize("job", ["job_plain", "job_lightning"])
+def test_ten_kills_change_no_bit(tmp_path: Path, job: str) -> None:
     """Killed at ten random steps and launched again: the same weights, moments and schedule."""
-    assert steps_of(launch(tmp_path / "calm", tmp_path / "calm.txt")) == [*range(1, STEPS + 1)]
+    assert steps_of(launch(tmp_path / "calm", tmp_path / "calm.txt", job)) == [*range(1, STEPS + 1)]
     choice, place, target = random.Random(5), tmp_path / "rough", tmp_path / "rough.txt"
     done: list[int] = []
     for _ in range(10):
-        done += steps_of(launch(place, target), kill_after=choice.randint(10, 40))
+        done += steps_of(launch(place, target, job), kill_after=choice.randint(10, 40))
         if target.exists():
             break
     if not target.exists():
-        done += steps_of(launch(place, target))
+        done += steps_of(launch(place, target, job))
     assert target.read_text() == (tmp_path / "calm.txt").read_text()
     assert len(done) > STEPS, "no step was done again: the job was never killed"
     progress = report(place)["progress"]
