@@ -18,6 +18,7 @@ from costlens.core.window import Iteration
 from costlens.export import otel_ids
 from costlens.export.gpu_readings import gpu_attributes
 from costlens.export.job_attributes import job_attributes, queue_attributes
+from costlens.export.money_attributes import money_attributes
 from costlens.export.otel_ids import Ids, run_key
 from costlens.export.periods import COUNTS, Period, lay_out, phase_times
 
@@ -143,6 +144,7 @@ def rank_draft(
         **gpu_attributes(period.gpus_before, period.gpus),
         **queue_attributes(record),
         **_cost(record, period.end_ns - period.start_ns),
+        **money_attributes(record),
         "costlens.detail": period.detail.value,
         "costlens.iterations.shown": num_shown,
     }
