@@ -13,6 +13,7 @@ from dataclasses import replace
 from rich.console import Console
 
 from costlens.account.throughput import compute_rates
+from costlens.agreeing import let_ranks_agree, must_agree
 from costlens.attempt import Parts, describe_claimant
 from costlens.config import Config
 from costlens.core.clock import NS_PER_S, Clock
@@ -45,7 +46,7 @@ from costlens.observe.process import is_interactive
 from costlens.observe.tuning import Tuning
 from costlens.probes import make_probes
 from costlens.protect.run_end import RunEnd
-from costlens.spending import Spending, make_agreement
+from costlens.spending import Spending
 from costlens.storage.identity import Identity, propose_run_id, settle_identity
 from costlens.storage.run_folder import RunFolder
 from costlens.storage.store import Store
@@ -123,14 +124,14 @@ class Session:
             lambda: None if self.identity is None else self.identity.folder,
             self._builder.counts,
         )
-        agreement = make_agreement(config, parts.state, clock, launch_key)
-        parts.boundaries.agreement = agreement
+        if must_agree(config):
+            let_ranks_agree(parts, clock, launch_key)
         self._spending = Spending(
             config,
             parts.state,
             clock,
             lambda: None if self.identity is None else self.identity.folder,
-            agreement,
+            parts.boundaries,
         )
         self._allocation = AllocationWatch(parts.state, self._store, config.job_times)
         self._liveness = Liveness(parts.recorder, parts.totals, parts.state, clock)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from costlens.agreeing import check_can_agree
 from costlens.config import Config, resolve_config
 from costlens.core.boundaries import Boundaries
 from costlens.core.guard import faults
@@ -24,7 +25,6 @@ from costlens.observe.trainer.given import Trainer
 from costlens.observe.trainer.packages import as_callback, callback_classes
 from costlens.protect.signals import give_back
 from costlens.run import Run
-from costlens.spending import check_can_agree
 
 if TYPE_CHECKING:
     from costlens.observe.trainer.watch import TrainerWatch

@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from costlens.agreeing import check_can_agree
 from costlens.assembly import Session
 from costlens.attempt import Drives, Parts, build_parts
 from costlens.config import Config, resolve_config
@@ -35,7 +36,6 @@ from costlens.observe.placement import detect_placement
 from costlens.observe.placement.place import Placement
 from costlens.observe.plain_loop import PlainLoop
 from costlens.protect.checkpoints import Checkpoints
-from costlens.spending import check_can_agree
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

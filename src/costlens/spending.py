@@ -12,66 +12,23 @@ from dataclasses import replace
 
 from costlens.account.run_totals import total_run
 from costlens.config import Config
-from costlens.core.boundaries import STOP
+from costlens.core.boundaries import STOP, Boundaries
 from costlens.core.budget_records import RunTotalsPart
 from costlens.core.clock import NS_PER_S, Clock
 from costlens.core.records import RankRecord
 from costlens.core.snapshot import Snapshot
 from costlens.core.snapshot_builder import AttemptState
-from costlens.errors import ConfigError
 from costlens.export.job_view import JobView
-from costlens.observe.placement.process_group import find_board
-from costlens.protect.agreement import Agreement, LocalBoard
 from costlens.protect.budget import BudgetWatch
 from costlens.storage.run_folder import RunFolder
 
-__all__ = ["BUDGET_SPENT", "Spending", "check_can_agree", "make_agreement", "must_agree"]
+__all__ = ["BUDGET_SPENT", "Spending"]
 
 BUDGET_SPENT = f"{STOP}budget"
 """What all ranks agree on when the budget is spent."""
 
 _MAX_PROPOSALS = 3
 _PAUSE_WINDOWS = 30
-
-
-def must_agree(config: Config) -> bool:
-    """Return whether a setting asks for something that all ranks have to do together."""
-    return config.enabled and config.budget is not None and config.budget_action == "stop"
-
-
-def check_can_agree(config: Config, world_size: int) -> None:
-    """Raise where the ranks must agree and cannot.
-
-    Raises:
-        ConfigError: If a job of several ranks has no process group yet.
-    """
-    if must_agree(config) and world_size > 1 and find_board("") is None:
-        raise ConfigError(
-            f"budget_action cannot be 'stop' (from {config.source_of('budget_action')}) in a job "
-            f"of {world_size} ranks without a process group, for one rank alone would stop; open "
-            "the run after torch.distributed.init_process_group, or set "
-            "COSTLENS_BUDGET_ACTION=warn"
-        )
-
-
-def make_agreement(
-    config: Config, state: AttemptState, clock: Clock, launch_key: str
-) -> Agreement | None:
-    """Return how the ranks agree, None where nothing asks for it; calling thread, before steps.
-
-    Args:
-        config: The settings.
-        state: The attempt.
-        clock: Monotonic nanoseconds.
-        launch_key: What all ranks of the launch share, and no other launch.
-    """
-    if not must_agree(config):
-        return None
-    rank = state.rank
-    board = LocalBoard() if rank.world_size == 1 else find_board(launch_key)
-    if board is None:
-        return None
-    return Agreement(board, rank.rank, rank.world_size, clock=clock, logger=state.log)
 
 
 class Spending:
@@ -82,7 +39,7 @@ class Spending:
         state: The attempt of this rank.
         clock: Monotonic nanoseconds.
         find_folder: Returns the run's folder, or None while its identity is not settled.
-        agreement: How the ranks agree to stop, where they can.
+        boundaries: Have what the ranks agree by, where they can and something asks for it.
     """
 
     def __init__(
@@ -91,17 +48,19 @@ class Spending:
         state: AttemptState,
         clock: Clock,
         find_folder: Callable[[], RunFolder | None],
-        agreement: Agreement | None,
+        boundaries: Boundaries,
     ) -> None:
         self._state = state
         self._clock = clock
         self._find_folder = find_folder
-        self._agreement = agreement
+        self._boundaries = boundaries
         self._view = JobView(clock)
         self._totals: RunTotalsPart | None = None
         self._has_recalled = False
         self._num_proposals = 0
         self._next_proposal_ns = 0
+        # Checkpoints agree as well, where the budget only warns.
+        self._may_stop = config.budget_action == "stop"
         self._pause_ns = _PAUSE_WINDOWS * config.window_ns
         self._budget = (
             None
@@ -111,13 +70,13 @@ class Spending:
 
     def poll(self) -> None:
         """Let the ranks agree; every second."""
-        if self._agreement is not None:
-            self._agreement.poll()
+        if (agreement := self._boundaries.agreement) is not None:
+            agreement.poll()
 
     def close(self) -> None:
         """Agree on nothing any more."""
-        if self._agreement is not None:
-            self._agreement.close()
+        if (agreement := self._boundaries.agreement) is not None:
+            agreement.close()
 
     def complete(self, snapshot: Snapshot) -> Snapshot:
         """Return the snapshot with totals and budget in its record; on rank 0 only.
@@ -152,10 +111,12 @@ class Spending:
         self._view.note_cost(self._clock() - began_ns)
 
     def _stop_if_spent(self, budget: BudgetWatch) -> None:
-        agreement, now_ns = self._agreement, self._clock()
-        if agreement is None or not budget.is_spent or self._state.end_reason is not None:
+        agreement, now_ns = self._boundaries.agreement, self._clock()
+        if agreement is None or not self._may_stop:
             return
-        if agreement.is_under_way or now_ns < self._next_proposal_ns:
+        if not budget.is_spent or self._state.end_reason is not None:
+            return
+        if agreement.is_pending(BUDGET_SPENT) or now_ns < self._next_proposal_ns:
             return
         # A rank that is not watched never answers, and every round that is called off has let the
         # others wait.

@@ -13,17 +13,29 @@ from costlens.core.guard import faults
 from costlens.core.recorder import Counters
 from costlens.core.snapshot_builder import AttemptState
 
-__all__ = ["STOP", "Boundaries"]
+__all__ = ["STOP", "Agreeing", "Boundaries"]
 
 STOP = "stop:"
 """What an action begins with that ends the training; the rest is the reason."""
 
 
 class Agreeing(Protocol):
-    """What the ranks agree by."""
+    """What the ranks agree by; see ``protect/agreement.py``."""
+
+    def is_pending(self, action: str) -> bool:
+        """Return whether this is proposed and has neither happened nor been called off."""
+
+    def propose(self, action: str) -> None:
+        """Ask all ranks to act."""
 
     def reach_boundary(self) -> str | None:
         """Count a boundary and return what all ranks do there, if anything."""
+
+    def poll(self) -> None:
+        """Propose, answer, decide and learn; pipeline thread."""
+
+    def close(self) -> None:
+        """Call off what is undecided; pipeline thread."""
 
 
 class Boundaries:
@@ -35,9 +47,11 @@ class Boundaries:
 
     Attributes:
         agreement: How the ranks agree, None where nothing asks for it.
-        actions: What can be agreed on besides an end, by its name: called on every rank at the
-            same boundary.
+        actions: What can be agreed on besides an end, by the word before the first colon: called
+            with what follows it, on every rank at the same boundary.
         count_steps: Returns the calls of optimizers so far, where a plain loop sees them.
+        is_told: Whether the loop tells its steps itself, as one with checkpoints does, so that
+            iterations are no boundaries.
     """
 
     __slots__ = (
@@ -48,6 +62,7 @@ class Boundaries:
         "actions",
         "agreement",
         "count_steps",
+        "is_told",
     )
 
     def __init__(self, state: AttemptState, counters: Counters) -> None:
@@ -56,7 +71,8 @@ class Boundaries:
         self._num_steps = 0
         self._reason: str | None = None
         self.agreement: Agreeing | None = None
-        self.actions: dict[str, Callable[[], None]] = {}
+        self.actions: dict[str, Callable[[str], None]] = {}
+        self.is_told = False
         self.count_steps: Callable[[], int] | None = None
 
     @property
@@ -81,11 +97,17 @@ class Boundaries:
         if action.startswith(STOP):
             self._reason = action.removeprefix(STOP)
         else:
-            faults.call("protect.boundary", self.actions[action])
+            name, _, rest = action.partition(":")
+            faults.call("protect.boundary", self.actions[name], rest)
+
+    def tell_step(self) -> None:
+        """Learn from the loop that a step is done: a boundary, and from now on the only ones."""
+        self.is_told = True
+        self.reach()
 
     def note_iteration(self) -> None:
         """Learn that a plain loop has ended an iteration: a boundary, unless it made no step."""
-        if self.agreement is None:
+        if self.agreement is None or self.is_told:
             return
         if self.count_steps is not None and self._counters.optimizer_steps >= 0:
             num_steps = self.count_steps()

@@ -11,6 +11,7 @@ import math
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -29,6 +30,7 @@ _NEVER = sys.maxsize
 _MIN_HORIZON = 2
 _CANCELLED = "cancelled"
 _MAX_FAILURES = 5
+_MAX_WANTED = 8
 
 UNREACHABLE = (RuntimeError, OSError)
 """What a board out of reach raises; torch's stores know no class of their own."""
@@ -125,7 +127,7 @@ class Agreement:
         self._clock = clock
         self._logger = logger
         self._patience_s = patience_s
-        self._wanted: str | None = None
+        self._wanted: deque[str] = deque(maxlen=_MAX_WANTED)
         self._num_failures = 0
         self._count = 0
         self._seen = (0, clock())
@@ -133,10 +135,15 @@ class Agreement:
         self._current = _Round(0)
         self._lock = threading.Lock()
 
-    @property
-    def is_under_way(self) -> bool:
-        """Return whether something is proposed that has neither happened nor been called off."""
-        return self._wanted is not None or self._current.action is not None
+    def is_pending(self, action: str) -> bool:
+        """Return whether this is proposed and has neither happened nor been called off.
+
+        Args:
+            action: As for :meth:`propose`; what follows a second colon does not count.
+        """
+        under_way = self._current.action
+        known = (*self._wanted, *(() if under_way is None else (under_way,)))
+        return any(_subject(each) == _subject(action) for each in known)
 
     @property
     def is_lost(self) -> bool:
@@ -147,9 +154,12 @@ class Agreement:
         """Ask all ranks to act; the next :meth:`poll` says so. Any thread or handler, any rank.
 
         Args:
-            action: What to do, such as ``stop:budget``; every rank gets this text.
+            action: What to do, such as ``save:manual:20260729T101500``; every rank gets this text.
+                Where several ranks propose what differs after the second colon only, it happens
+                once, as the first of them said.
         """
-        self._wanted = action
+        if not self.is_pending(action):
+            self._wanted.append(action)
 
     def reach_boundary(self) -> str | None:
         """Count a boundary and return what all ranks do there; training thread, 0.1 µs.
@@ -197,17 +207,22 @@ class Agreement:
         if current.action is None:
             proposal = self._board.read(current.key("proposal"))
             if proposal is None:
-                if self._wanted is None:
+                if not self._wanted:
                     return
-                proposal = self._board.replace(current.key("proposal"), "", self._wanted)
-            if self._wanted == proposal:
-                self._wanted = None
+                proposal = self._board.replace(current.key("proposal"), "", self._wanted[0])
             self._set_limit(current, rate)
             current.action = proposal
+            self._forget(proposal)
         if not current.has_answered:
             self._answer(current)
         if current.target is None:
             self._decide(current)
+
+    def _forget(self, proposal: str) -> None:
+        """Drop what this rank wanted and now happens."""
+        for wanted in tuple(self._wanted):
+            if _subject(wanted) == _subject(proposal):
+                self._wanted.remove(wanted)
 
     def _measure_rate(self) -> float:
         """Return the boundaries a second since the last poll."""
@@ -271,3 +286,7 @@ class Agreement:
         with self._lock:
             if self._current is current:
                 self._current = _Round(current.number + 1)
+
+
+def _subject(action: str) -> str:
+    return ":".join(action.split(":", 2)[:2])

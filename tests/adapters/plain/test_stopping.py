@@ -21,6 +21,12 @@ class StopAt:
         self.num_boundaries += 1
         return "stop:budget" if self.num_boundaries == self.number else None
 
+    def poll(self) -> None:
+        """Have nothing to learn."""
+
+    def close(self) -> None:
+        """Have nothing to call off."""
+
 
 @pytest.fixture
 def run() -> Run:
@@ -98,3 +104,13 @@ def test_without_an_agreement_nothing_stops(run: Run) -> None:
     assert run.parts.boundaries.agreement is None
     assert sum(1 for _ in run.batches(range(8))) == 8
     assert not run.should_stop
+
+
+def test_a_loop_that_tells_its_steps_has_no_other_boundaries(run: Run) -> None:
+    """Told steps count, iterations do not: ranks of one program count alike, whichever it does."""
+    agreement = stop_at(run, 100)
+    for number in run.batches(range(6)):
+        with run.iteration():
+            if number % 2:
+                run.parts.boundaries.tell_step()
+    assert agreement.num_boundaries == 1 + 3, "the first iteration came before the first step"

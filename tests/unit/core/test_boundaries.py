@@ -28,14 +28,14 @@ def state() -> AttemptState:
 
 
 def test_actions_happen_where_they_were_agreed_on(state: AttemptState) -> None:
-    """A save at the second boundary, an end at the fourth, and the reason in the state."""
+    """A save at the second boundary, an end at the fourth, with what they were agreed on with."""
     boundaries = Boundaries(state, Counters())
-    boundaries.agreement = Script(None, "save", None, "stop:budget")
+    boundaries.agreement = Script(None, "save:interval:noon", None, "stop:budget")
     seen: list[object] = []
-    boundaries.actions["save"] = lambda: seen.append("save")
+    boundaries.actions["save"] = seen.append
     for _ in range(6):
         seen += [boundaries.reach()]
-    assert seen == [False, "save", False, False, True, True, True]
+    assert seen == [False, "interval:noon", False, False, True, True, True]
     assert (state.end_reason, boundaries.should_stop) == ("budget", True)
 
 

@@ -39,7 +39,7 @@ def test_all_ranks_act_at_the_same_boundary() -> None:
         at = {num + n: rank.reach_boundary() for n in range(1, 20)}
         acted.append({boundary: action for boundary, action in at.items() if action})
     assert acted == [{11: "stop:budget"}] * 3, "two boundaries beyond the rank furthest on"
-    assert not any(rank.is_under_way for rank in ranks)
+    assert not any(rank.is_pending("stop:budget") for rank in ranks)
 
 
 def test_one_rank_acts_at_its_next_boundary() -> None:
@@ -133,7 +133,7 @@ def test_a_rank_that_ends_calls_off_what_is_undecided() -> None:
     ranks[1].close()
     poll_all(ranks)
     assert [ranks[0].reach_boundary() for _ in range(5)] == [None] * 5
-    assert not ranks[0].is_under_way
+    assert not ranks[0].is_pending("save")
 
 
 class _BrokenBoard(LocalBoard):
@@ -202,3 +202,34 @@ def test_in_any_order_of_events_ranks_act_at_equal_boundaries(plan: list[str]) -
                 reach(number)
         poll_all(ranks)
     assert acted[0] == acted[1] == acted[2]
+
+
+def test_different_wishes_of_one_rank_all_happen() -> None:
+    """A save that is proposed beside a stop does not push it aside, nor the other way round."""
+    ranks, _ = make_ranks(2)
+    ranks[0].propose("budget")
+    ranks[0].propose("save:interval:1")
+    assert ranks[0].is_pending("budget")
+    assert ranks[0].is_pending("save:interval:1")
+    poll_all(ranks)
+    seen: list[list[str]] = [[], []]
+    for _ in range(12):
+        for rank, actions in zip(ranks, seen, strict=True):
+            actions.extend(filter(None, [rank.reach_boundary()]))
+        poll_all(ranks)
+    assert seen == [["budget", "save:interval:1"]] * 2
+
+
+def test_one_wish_of_several_ranks_happens_once() -> None:
+    """What differs after the second colon is one thing: it happens as the first of them said."""
+    ranks, _ = make_ranks(2)
+    ranks[0].propose("save:manual:one")
+    ranks[1].propose("save:manual:two")
+    poll_all(ranks)
+    ranks[1].propose("save:manual:three")
+    seen: list[list[str]] = [[], []]
+    for _ in range(12):
+        for rank, actions in zip(ranks, seen, strict=True):
+            actions.extend(filter(None, [rank.reach_boundary()]))
+        poll_all(ranks)
+    assert seen == [["save:manual:one"]] * 2
