@@ -12,6 +12,7 @@ from importlib.metadata import version
 from typing import Any
 
 from costlens.attempt import Parts
+from costlens.checkpoint_group import join_ranks
 from costlens.config import Config
 from costlens.core.clock import Clock
 from costlens.core.records import PricePart, RankRecord
@@ -23,9 +24,11 @@ from costlens.protect.cadence import Cadence
 from costlens.protect.checkpoints import Checkpoints
 from costlens.protect.commit import Committer
 from costlens.protect.failures import ON_DEMAND, SPOT, failure_rate_per_s
+from costlens.protect.group_save import LEAD_S, GroupSave
 from costlens.protect.history import carried_costs, exposure_of
 from costlens.protect.interval import Rails
-from costlens.protect.manager import CheckpointManager, Keeper, StatePort
+from costlens.protect.keeper import Keeper
+from costlens.protect.manager import CheckpointManager, StatePort
 from costlens.protect.shelf import Shelf
 from costlens.protect.state import TrainingState
 from costlens.storage.identity import Identity
@@ -63,7 +66,9 @@ def open_checkpoints(
     loader = _unwatch_each(state.get("loader"))
     source = TrainingState(**{"model": None, **state, "loader": loader})
     manager = make_manager(config, parts, clock, identity, source, price)
-    return Checkpoints(manager, config.resume, lambda: source.num_passes)
+    return Checkpoints(
+        manager, config.resume, lambda: source.num_passes, boundaries=parts.boundaries
+    )
 
 
 def warn_of_untied(state: AttemptState, config: Config) -> None:
@@ -109,7 +114,8 @@ def make_manager(
         price: Returns the price of this rank, once it is known.
 
     Raises:
-        ConfigError: If no URL is set, or the job has several ranks.
+        ConfigError: If no URL is set, or a job of several ranks has no process group.
+        CheckpointError: If its ranks differ in their settings, or one does not come.
         StorageError: If the place cannot be written, or cannot create exclusively.
     """
     if config.checkpoint_url is None:
@@ -118,24 +124,31 @@ def make_manager(
             " folder or any fsspec URL"
         )
     rank = parts.state.rank
-    if rank.world_size > 1:
-        raise ConfigError(
-            f"a job of {rank.world_size} ranks cannot be saved yet: its ranks would have to agree"
-            " on each step; save with torch.distributed.checkpoint"
-        )
     store = Store(config.checkpoint_url)
-    committer, shelf = Committer(store, identity.run_id), Shelf(store, identity.run_id)
-    committer.check()
-    shelf.sweep(time.time())
-    keeper = Keeper(committer, shelf, config.keep_checkpoints, _describer(identity, parts))
+    keeper, group = _make_keeper(config, parts, clock, identity, store)
     past = _read_past(identity)
+    lead_s = 0.0 if group is None else LEAD_S
     cadence = Cadence(
-        Rails(max_loss_s=config.max_loss, min_s=_MIN_INTERVAL_S),
+        Rails(max_loss_s=config.max_loss, min_s=_MIN_INTERVAL_S + lead_s),
         _rate_of_failures(config, parts, past, clock),
         money_per_s=lambda: _money_per_s(price(), rank.world_size),
         carried=carried_costs(past),
+        lead_s=lead_s,
     )
-    return CheckpointManager(parts.state, parts.timeline, clock, keeper, cadence, source)
+    return CheckpointManager(parts.state, parts.timeline, clock, keeper, cadence, source, group)
+
+
+def _make_keeper(
+    config: Config, parts: Parts, clock: Clock, identity: Identity, store: Store
+) -> tuple[Keeper, GroupSave | None]:
+    """Return where checkpoints are kept and, for several ranks, how they save at one step."""
+    describe = _describer(identity, parts)
+    if parts.state.rank.world_size > 1:
+        return join_ranks(config, parts, clock, identity, store, describe)
+    committer, shelf = Committer(store, identity.run_id), Shelf(store, identity.run_id)
+    committer.check()
+    shelf.sweep(time.time())
+    return Keeper(committer, shelf, config.keep_checkpoints, describe), None
 
 
 def _read_past(identity: Identity) -> list[RankRecord]:

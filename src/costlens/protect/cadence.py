@@ -64,6 +64,7 @@ class Cadence:
         money_per_save: Money of one save beyond its time.
         restart_s: Seconds from a failure until training goes on.
         carried: What earlier attempts have measured, if they did.
+        lead_s: Seconds before a save is due at which to say so: what several ranks take to agree.
 
     Attributes:
         plan: The plan in force; None before the second step.
@@ -76,6 +77,7 @@ class Cadence:
     money_per_save: float = 0.0
     restart_s: float = 0.0
     carried: Carried | None = None
+    lead_s: float = 0.0
     plan: SavePlan | None = field(default=None, init=False)
     due_ns: int | None = field(default=None, init=False)
     _before_ns: int | None = field(default=None, init=False)
@@ -108,7 +110,7 @@ class Cadence:
 
     def is_due(self, now_ns: int) -> bool:
         """Return whether a save is due at a monotonic time."""
-        return self.due_ns is not None and now_ns >= self.due_ns
+        return self.due_ns is not None and now_ns + self.lead_s * _NS >= self.due_ns
 
     def note_stall(self, step: int, stall_s: float, end_ns: int) -> None:
         """Take what a snapshot cost, and plan the next save from its end."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from costlens.core.boundaries import Boundaries
+
 if TYPE_CHECKING:  # it needs torch, and a run may do without
     from costlens.protect.manager import CheckpointManager
 
@@ -22,6 +24,7 @@ class Checkpoints:
         manager: Saves and resumes; None where the run is off, and every call does nothing.
         resumes: ``auto``, ``never`` or ``must``.
         count_passes: Returns how many passes over the loader are complete.
+        boundaries: Told of each step, for all ranks act at one.
     """
 
     def __init__(
@@ -29,8 +32,11 @@ class Checkpoints:
         manager: CheckpointManager | None,
         resumes: str,
         count_passes: Callable[[], int] = lambda: 0,
+        *,
+        boundaries: Boundaries | None = None,
     ) -> None:
         self._manager = manager
+        self._boundaries = boundaries
         self._resumes = resumes
         self._count_passes = count_passes
         self._step = 0
@@ -75,11 +81,16 @@ class Checkpoints:
             CheckpointError: If a part of the state would not load again; names it.
         """
         self._step += 1
+        if self._boundaries is not None:
+            self._boundaries.tell_step()
         if self._manager is not None:
             self._manager.step(self._step)
 
     def save(self) -> bool:
         """Save now; return whether a snapshot was taken, False while one is being written.
+
+        Several ranks save some steps later, at one that all of them agree on; it does not matter
+        how many of them ask.
 
         Raises:
             CheckpointError: If a part of the state would not load again; names it.
@@ -95,4 +106,6 @@ class Checkpoints:
         """
         if self._manager is not None:
             manager, self._manager = self._manager, None
+            if self._boundaries is not None:
+                self._boundaries.is_told = False
             manager.close(self._step, timeout_s, is_clean=is_clean)

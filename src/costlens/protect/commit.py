@@ -17,7 +17,7 @@ from costlens.protect.manifest import CheckpointName, DataObject, Manifest, Shar
 from costlens.storage.names import safe_name
 from costlens.storage.store import Store
 
-__all__ = ["PART_BYTES", "Committer", "folder_of", "manifest_key"]
+__all__ = ["PART_BYTES", "Committer", "folder_of", "manifest_key", "shard_key"]
 
 PART_BYTES = 128 * 2**20
 """Most bytes of one object in a local folder."""
@@ -50,6 +50,11 @@ def manifest_key(run_id: str, name: CheckpointName | None = None) -> str:
     """Return the key of a manifest, or of the folder of a run's manifests."""
     root = f"{safe_name(run_id)}/manifests"
     return root if name is None else f"{root}/{name}.json"
+
+
+def shard_key(run_id: str, name: CheckpointName, rank: int) -> str:
+    """Return the key under which a rank tells what it saved."""
+    return f"{folder_of(run_id, name)}/r{rank:05d}-shard.json"
 
 
 @dataclass(slots=True)
@@ -117,6 +122,21 @@ class Committer:
             self._remove(written)
             raise
         return Shard(rank=rank, skeleton=written[0], data=written[1:], num_bytes=len(view))
+
+    def announce(self, name: CheckpointName, shard: Shard) -> None:
+        """Tell whoever commits the checkpoint what this rank has written.
+
+        Raises:
+            StorageError: If that could not be written.
+        """
+        data = shard.model_dump_json().encode()
+        self._put({shard_key(self.run_id, name, shard.rank): memoryview(data)})
+
+    def discard(self, name: CheckpointName, shard: Shard) -> None:
+        """Remove what a rank wrote for a checkpoint that nobody will commit."""
+        self._remove([shard.skeleton, *shard.data])
+        with contextlib.suppress(StorageError):
+            self.store.delete(shard_key(self.run_id, name, shard.rank))
 
     def commit(self, name: CheckpointName, manifest: Manifest) -> str:
         """Make the checkpoint exist and return the key of its manifest.

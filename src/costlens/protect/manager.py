@@ -6,11 +6,9 @@ start-up touch the store. Doors give it the state to save and call :meth:`Checkp
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
-
-import torch
 
 from costlens.core.checkpoint_records import CheckpointsPart, IntervalPart, SaveNote
 from costlens.core.clock import NS_PER_S, Clock
@@ -21,13 +19,14 @@ from costlens.core.snapshot_builder import AttemptState
 from costlens.core.timeline import Timeline
 from costlens.errors import CheckpointError
 from costlens.protect.cadence import Cadence
-from costlens.protect.commit import Committer
-from costlens.protect.manifest import CheckpointName, Kind, Manifest
-from costlens.protect.shelf import Loaded, Shelf
-from costlens.protect.snapshot import HostBuffer, Snapshot, load_tree
+from costlens.protect.group_save import GroupSave
+from costlens.protect.keeper import Keeper
+from costlens.protect.manifest import CheckpointName, Kind
+from costlens.protect.shelf import Loaded
+from costlens.protect.snapshot import HostBuffer, load_tree
 from costlens.protect.writer import SaveJob, SaveResult, Writer
 
-__all__ = ["CheckpointManager", "Keeper", "StatePort"]
+__all__ = ["CheckpointManager", "StatePort"]
 
 
 class StatePort(Protocol):
@@ -46,51 +45,6 @@ class StatePort(Protocol):
         """Put a state back and return what could not be restored exactly, a sentence each."""
 
 
-@dataclass(slots=True)
-class Keeper:
-    """Where the checkpoints of a run are kept, for its writer and its resume.
-
-    Args:
-        committer: Writes them.
-        shelf: Reads them.
-        keep: How many stay, >= 1; negative keeps all.
-        describe: Returns the facts of a manifest that the store does not know: run, attempt,
-            version, counts.
-        resumed: The checkpoint that this attempt resumed from; it stays.
-    """
-
-    committer: Committer
-    shelf: Shelf
-    keep: int
-    describe: Callable[[], dict[str, Any]]
-    resumed: CheckpointName | None = None
-
-    def publish(self, name: CheckpointName, kind: Kind, snapshot: Snapshot, time_s: float) -> int:
-        """Write, commit and prune; return the retries. The writer's thread.
-
-        Raises:
-            StorageError: If the store refused.
-            CheckpointError: If it kept something else than what was written.
-        """
-        before = self.committer.num_retries
-        shard = self.committer.write_shard(name, 0, snapshot.skeleton, snapshot.view())
-        manifest = Manifest(
-            step=name.step,
-            attempt=name.attempt,
-            kind=kind,
-            created_time=time_s,
-            world_size=1,
-            shards=[shard],
-            torch_version=torch.__version__,
-            **self.describe(),
-        )
-        self.committer.commit(name, manifest)
-        self.shelf.prune(
-            self.keep, frozenset() if self.resumed is None else frozenset({self.resumed})
-        )
-        return self.committer.num_retries - before
-
-
 class CheckpointManager:
     """Decides, snapshots, hands over, and takes the results.
 
@@ -101,9 +55,10 @@ class CheckpointManager:
         keeper: Where checkpoints are kept.
         cadence: When saves are due.
         source: What is saved.
+        group: How several ranks save at one step; None for a single one.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - all that it is put together of
         self,
         state: AttemptState,
         timeline: Timeline,
@@ -111,6 +66,7 @@ class CheckpointManager:
         keeper: Keeper,
         cadence: Cadence,
         source: StatePort,
+        group: GroupSave | None = None,
     ) -> None:
         self._state = state
         self._timeline = timeline
@@ -119,6 +75,8 @@ class CheckpointManager:
         self._cadence = cadence
         self._source = source
         source.report = self.tell_inexact
+        self._group = group
+        self._decides = group is None or group.leads
         self._buffer = HostBuffer()
         self._writer = Writer(clock)
         self._is_overdue = False
@@ -162,11 +120,16 @@ class CheckpointManager:
 
         Raises:
             StorageError: If the store cannot be listed.
-            CheckpointError: If the state does not fit what is to be restored.
+            CheckpointError: If the state does not fit what is to be restored, or the ranks cannot
+                all go on from one checkpoint.
         """
         with PhaseScope(self._timeline, Phase.RESTORE):
-            loaded = self._keeper.shelf.load_newest(0)
-            inexact = [] if loaded is None else self._restore(loaded)
+            loaded = self._keeper.load()
+            inexact = (
+                []
+                if loaded is None
+                else self._keeper.restore(functools.partial(self._restore, loaded))
+            )
         rejected = [f"{each.name}: {each.reason}" for each in self._keeper.shelf.rejections]
         for each in self._keeper.shelf.rejections:
             self.log.warning(
@@ -208,7 +171,12 @@ class CheckpointManager:
         """
         self._state.end_step = step
         is_writing = self._writer.is_busy
-        if not self._cadence.note_step(step, self._clock(), is_writing=is_writing):
+        if can_save and self._save_agreed(step):
+            return
+        is_due = self._decides and self._cadence.note_step(
+            step, self._clock(), is_writing=is_writing
+        )
+        if not is_due:
             if not is_writing:
                 self._settle()
         elif can_save:
@@ -220,7 +188,9 @@ class CheckpointManager:
         Args:
             step: Optimizer steps done, over all attempts.
         """
-        if step > (self._last_step or 0) and self._cadence.is_due(self._clock()):
+        if self._save_agreed(step) or step <= (self._last_step or 0):
+            return
+        if self._decides and self._cadence.is_due(self._clock()):
             self._save_if_free(step)
 
     def save_last(self, step: int, timeout_s: float) -> None:
@@ -233,8 +203,10 @@ class CheckpointManager:
         Raises:
             CheckpointError: If a part of the state would not load again; names it.
         """
-        if step > (self._last_step or 0) and self._writer.wait(timeout_s):
-            self.save(step, "final")
+        deadline_ns = self._clock() + int(timeout_s * NS_PER_S)
+        is_needed = self._group is not None or step > (self._last_step or 0)
+        if is_needed:
+            self._save_last(step, deadline_ns, is_whole=self._writer.wait(timeout_s))
 
     def tell_inexact(self, sentence: str) -> None:
         """Note in log and record what a resume turned out not to restore exactly; once each."""
@@ -243,7 +215,9 @@ class CheckpointManager:
             self.log.warning("costlens.checkpoint.inexact", message=sentence)
 
     def save(self, step: int, kind: Kind) -> bool:
-        """Take a snapshot and hand it over; return whether it was taken.
+        """Take a snapshot and hand it over; return whether it was taken, or is on its way.
+
+        Several ranks take theirs some steps later, at the one they agree on.
 
         Args:
             step: Optimizer steps done, over all attempts.
@@ -252,6 +226,13 @@ class CheckpointManager:
         Raises:
             CheckpointError: If a part of the state would not load again; names it.
         """
+        if self._group is not None:
+            self._settle()
+            return self._group.ask(kind)
+        wall_s = self._state.anchor.to_wall_ns(self._clock()) / NS_PER_S
+        return self._take_snapshot(step, kind, CheckpointName.new(step, self._state.number, wall_s))
+
+    def _take_snapshot(self, step: int, kind: Kind, name: CheckpointName) -> bool:
         self._settle()
         if self._writer.is_busy:
             self._skip()
@@ -262,7 +243,6 @@ class CheckpointManager:
             snapshot = self._buffer.take(self._source.gather(step))
         end_ns = self._clock()
         wall_s = self._state.anchor.to_wall_ns(start_ns) / NS_PER_S
-        name = CheckpointName.new(step, self._state.number, wall_s)
         job = SaveJob(
             name=name,
             kind=kind,
@@ -291,8 +271,7 @@ class CheckpointManager:
         """
         deadline_ns = self._clock() + int(timeout_s * NS_PER_S)
         is_idle = self._writer.wait(timeout_s)
-        if is_clean and is_idle:
-            self.save_last(step, 0.0)
+        self._save_last(step, deadline_ns, is_whole=is_clean and is_idle)
         left_s = max(0.0, (deadline_ns - self._clock()) / NS_PER_S)
         is_done = self._writer.close(left_s)
         self._settle()
@@ -303,6 +282,30 @@ class CheckpointManager:
                 message="the last save did not become durable in time; the one before it stands",
             )
         return is_done
+
+    def _save_last(self, step: int, deadline_ns: int, *, is_whole: bool) -> None:
+        last_step = self._last_step or 0
+        if self._group is None:
+            if is_whole and step > last_step:
+                self.save(step, "final")
+            return
+        refusal = None if is_whole else "it did not end between two steps, with its saves written"
+        left_s = max(0.0, (deadline_ns - self._clock()) / NS_PER_S)
+        try:
+            name = self._group.agree_on_end(step, last_step, refusal, left_s)
+        except CheckpointError as error:
+            self._fail(step, error)
+            return
+        if name is not None:
+            self._take_snapshot(step, "final", name)
+
+    def _save_agreed(self, step: int) -> bool:
+        """Take the snapshot that all ranks have agreed to take here, if they have."""
+        agreed = None if self._group is None else self._group.take(step)
+        if agreed is None:
+            return False
+        self._take_snapshot(step, *agreed)
+        return True
 
     def _restore(self, loaded: Loaded) -> list[str]:
         return self._source.restore(load_tree(loaded.skeleton, loaded.buffer))
@@ -327,15 +330,7 @@ class CheckpointManager:
         write_s = result.write_ns / NS_PER_S
         self._state.saves.append(_note(result))
         if result.error is not None:
-            kind = type(result.error).__name__
-            self._update(num_failed=part.num_failed + 1, last_error_type=kind)
-            self.log.error(
-                "costlens.checkpoint.failed",
-                step=job.name.step,
-                error_type=kind,
-                reason=str(result.error),
-                message=f"the save at step {job.name.step} failed: {result.error}",
-            )
+            self._fail(job.name.step, result.error)
             return
         self._cadence.note_durable(write_s)
         self._state.saved_step = job.name.step
@@ -356,6 +351,17 @@ class CheckpointManager:
             stall_s=round(job.stall_ns / NS_PER_S, 6),
             write_s=round(write_s, 6),
             message=f"step {job.name.step} is safe",
+        )
+
+    def _fail(self, step: int, error: BaseException) -> None:
+        kind = type(error).__name__
+        self._update(num_failed=self._part.num_failed + 1, last_error_type=kind)
+        self.log.error(
+            "costlens.checkpoint.failed",
+            step=step,
+            error_type=kind,
+            reason=str(error),
+            message=f"the save at step {step} failed: {error}",
         )
 
     def _update(self, **fields: Any) -> None:

@@ -52,8 +52,12 @@ class CheckpointName:
             attempt: The attempt that saves, from 1.
             wall_s: Unix time.
         """
-        stamp = time.strftime(_STAMP, time.gmtime(wall_s))
-        return cls(step, attempt, stamp, secrets.token_hex(4))
+        return cls(step, attempt, cls.stamp_of(wall_s), secrets.token_hex(4))
+
+    @staticmethod
+    def stamp_of(wall_s: float) -> str:
+        """Return the UTC time of a name, such as ``20260729T101500``."""
+        return time.strftime(_STAMP, time.gmtime(wall_s))
 
     @classmethod
     def parse(cls, text: str) -> CheckpointName | None:

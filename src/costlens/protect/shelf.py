@@ -94,6 +94,15 @@ class Shelf:
         names = (CheckpointName.parse(key.removesuffix(".json")) for key in keys)
         return sorted((name for name in names if name is not None), reverse=True)
 
+    def unmarked(self) -> list[CheckpointName]:
+        """Return the checkpoints that no start has found unusable, newest first.
+
+        Raises:
+            StorageError: If the store cannot be listed.
+        """
+        marked = self.marked()
+        return [name for name in self.names() if str(name) not in marked]
+
     def read(self, name: CheckpointName) -> Found:
         """Return a checkpoint's manifest.
 
@@ -228,8 +237,7 @@ class Shelf:
         """
         if keep < 0:
             return 0
-        marked = self.marked()
-        good = [name for name in self.names() if str(name) not in marked]
+        good = self.unmarked()
         old = [name for name in good[max(keep, _MIN_KEPT) :] if name not in protected]
         for name in old:
             self.remove(name)

@@ -207,9 +207,9 @@ def test_in_any_order_of_events_ranks_act_at_equal_boundaries(plan: list[str]) -
 def test_different_wishes_of_one_rank_all_happen() -> None:
     """A save that is proposed beside a stop does not push it aside, nor the other way round."""
     ranks, _ = make_ranks(2)
-    ranks[0].propose("budget")
+    ranks[0].propose("stop:budget")
     ranks[0].propose("save:interval:1")
-    assert ranks[0].is_pending("budget")
+    assert ranks[0].is_pending("stop:budget")
     assert ranks[0].is_pending("save:interval:1")
     poll_all(ranks)
     seen: list[list[str]] = [[], []]
@@ -217,7 +217,7 @@ def test_different_wishes_of_one_rank_all_happen() -> None:
         for rank, actions in zip(ranks, seen, strict=True):
             actions.extend(filter(None, [rank.reach_boundary()]))
         poll_all(ranks)
-    assert seen == [["budget", "save:interval:1"]] * 2
+    assert seen == [["stop:budget", "save:interval:1"]] * 2
 
 
 def test_one_wish_of_several_ranks_happens_once() -> None:

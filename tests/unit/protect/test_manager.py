@@ -19,7 +19,8 @@ from costlens.errors import StorageError
 from costlens.protect.cadence import Cadence, Carried
 from costlens.protect.commit import Committer
 from costlens.protect.interval import Rails
-from costlens.protect.manager import CheckpointManager, Keeper
+from costlens.protect.keeper import Keeper
+from costlens.protect.manager import CheckpointManager
 from costlens.protect.shelf import Shelf
 from costlens.storage.store import Store
 from costlens.testing import FakeClock

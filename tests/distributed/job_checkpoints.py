@@ -1,0 +1,84 @@
+"""A plain loop of two ranks with checkpoints: ``job_checkpoints.py KIND STEPS FOLDER``.
+
+KIND is ``lockstep`` (ranks meet in a collective every step), ``skewed`` (they never meet, rank 1
+is three times as slow), ``alone`` (no process group), ``budget`` (lockstep under a budget that is
+spent at once) or ``broken`` (rank 1's store takes no data). Prints a line a step, so that whoever
+kills a rank knows where it is, and leaves the digest of each rank's final state in FOLDER.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, TensorDataset
+
+import costlens
+from costlens.errors import StorageError
+from costlens.storage.store import Store
+from tests.resume.digest import digest_of
+
+STEP_S = float(os.environ.get("STEP_S", "0.03"))
+
+
+def tell(*words: object) -> None:
+    """Print one line in one write, so that lines of two ranks do not mix."""
+    os.write(1, (" ".join(str(word) for word in words) + "\n").encode())
+
+
+def break_store() -> None:
+    """Let the store of this process take no part of a checkpoint."""
+
+    def refuse(self: Store, objects: Mapping[str, memoryview], *, durable: bool = False) -> None:
+        raise StorageError(13, "Permission denied", next(iter(objects)))
+
+    Store.put_many = refuse  # type: ignore[method-assign,assignment]
+
+
+def main(kind: str, num_steps: int, folder: Path) -> None:
+    """Train, and write the digest of the final state."""
+    if kind != "alone":
+        dist.init_process_group("gloo")
+    rank = int(os.environ["RANK"])
+    tell("PID", rank, os.getpid())
+    torch.set_num_threads(1)
+    torch.manual_seed(7)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(8, 64), torch.nn.Dropout(0.3), torch.nn.Linear(64, 1)
+    )
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    torch.manual_seed(11 + rank)
+    data = TensorDataset(torch.randn(44, 8), torch.randn(44, 1))
+    loader = DataLoader(data, batch_size=4, shuffle=True)
+    if kind == "broken" and rank == 1:
+        break_store()
+    with costlens.start("job") as run:
+        run.watch(model, optimizer)
+        checkpoints = run.checkpoints(model=model, optimizer=optimizer, loader=loader)
+        step = checkpoints.resume()
+        tell("RESUMED", rank, step)
+        while step < num_steps and not run.should_stop:
+            for features, targets in run.batches(loader):
+                with run.iteration(samples=len(features)):
+                    (model(features) - targets).square().mean().backward()
+                    if kind != "skewed":
+                        for parameter in model.parameters():
+                            dist.all_reduce(parameter.grad)
+                    optimizer.step()
+                    optimizer.zero_grad()
+                    time.sleep(3 * STEP_S if kind == "skewed" and rank == 1 else STEP_S)
+                step += 1
+                tell("STEP", rank, step)
+                checkpoints.step()
+                if step == num_steps:
+                    break
+    (folder / f"digest-{rank}").write_text(f"{step} {digest_of(model, optimizer)}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))
