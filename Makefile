@@ -41,6 +41,8 @@ bench: $(BENCH_READY)
 	$(BIN)/python -m benchmarks.host_sampling
 	$(BIN)/python -m benchmarks.overhead $(BENCH_ARGS)
 	$(BIN)/python -m benchmarks.planted_truth $(BENCH_ARGS)
+	$(BIN)/python -m benchmarks.interval $(BENCH_ARGS)
+	$(BIN)/python -m benchmarks.checkpoint $(BENCH_ARGS)
 	$(BIN)/python -m benchmarks.device_sampling
 
 clean:
