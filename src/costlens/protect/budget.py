@@ -77,7 +77,7 @@ class BudgetWatch:
             budget_spent=part.spent,
             budget_amount=part.amount,
             currency=part.currency,
-            message=f"{least}{100 * limit:.0f} % of the budget is spent: {part.spent} of "
+            message=f"{least}{100 * limit:.0f} % of the budget is spent: {_show(part.spent)} of "
             f"{part.amount} {part.currency} over all attempts{end}",
         )
 
@@ -89,3 +89,9 @@ class BudgetWatch:
                 message=f"a budget of {self.part.amount} {self.part.currency} is set and the cost "
                 f"in {self.part.currency} is not known, so it cannot be watched; set a price",
             )
+
+
+def _show(money: str | None) -> str:
+    """Return money for people: two decimals, or three digits of a small sum."""
+    amount = Decimal(money or 0)
+    return f"{amount:.{max(2, 2 - amount.adjusted())}f}"

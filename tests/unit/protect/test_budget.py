@@ -35,6 +35,19 @@ def test_each_share_is_told_once() -> None:
     assert "100 % of the budget is spent: 10.00 of 10 USD" in events[-1]["message"]
 
 
+@pytest.mark.parametrize(
+    ("spent", "shown"),
+    [("16.148386217", "16.15 of"), ("0.0123456789", "0.0123 of"), ("10", "10.00 of")],
+)
+def test_money_is_told_as_people_write_it(spent: str, shown: str) -> None:
+    """The line is rounded; the event beside it keeps every digit."""
+    watch = make_watch("0.01")
+    with capture_events() as events:
+        watch.look(make_totals(USD=spent))
+    assert f"is spent: {shown} 0.01 USD" in events[0]["message"]
+    assert events[0]["budget_spent"] == spent
+
+
 def test_a_jump_over_several_shares_is_told_as_the_highest() -> None:
     """A restart finds 90 % spent: one event, and 50 % is not told afterwards."""
     watch = make_watch()
