@@ -53,7 +53,7 @@ class Phase(IntEnum):
     SHUTDOWN = 15
     """From the end of training to the end of the run: flushing and closing."""
     OTHER = 16
-    """Bookkeeping of the loop itself."""
+    """Bookkeeping of the loop itself; in a plain loop, all outside of iterations and fetches."""
 
 
 NUM_PHASES = len(Phase)
