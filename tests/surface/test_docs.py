@@ -50,6 +50,15 @@ def test_the_glossary_defines_no_phase_that_does_not_exist() -> None:
     assert set(re.findall(r"^\| (\w+) \|", outcomes, flags=re.MULTILINE)[1:]) == {*Outcome}
 
 
+def test_each_decision_has_a_number_of_its_own() -> None:
+    """Who cites decision 10 means one page; its title bears the number of its file."""
+    pages = sorted((DOCS / "decisions").glob("*.md"))
+    numbers = [int(page.name[:4]) for page in pages]
+    assert numbers == [*range(1, len(pages) + 1)]
+    for number, page in zip(numbers, pages, strict=True):
+        assert page.read_text(encoding="utf-8").startswith(f"# {number}. ")
+
+
 def test_generated_pages_are_up_to_date(generator: dict) -> None:
     """Settings, metrics and the record's schema are documented as they are; else `make docs`."""
     assert generator["main"](["--check"]) == 0
