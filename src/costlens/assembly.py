@@ -220,7 +220,7 @@ class Session:
             self.context.close()
             return True
         # A signal may arrive meanwhile: its handler waits for the same pipeline.
-        is_done = pipeline.stop(self._end_timeout_s)
+        is_done = pipeline.stop(self.end.end_timeout_s)
         self.end.pipeline = None
         self.end.disarm()
         self._cpu_before_ns += pipeline.cpu_ns

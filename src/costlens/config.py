@@ -44,7 +44,7 @@ _MAX_SHOWN = 80
 # Not what Decimal takes: it knows 1_000, NaN and the digits of every script.
 _DECIMAL = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?\s*", re.ASCII)
 _MAX_SHOWN_PRICE = 20
-_SWITCHES = ("enabled", "autoattach", "summary", "otlp_file", "estimate_flops")
+_SWITCHES = ("enabled", "autoattach", "summary", "otlp_file", "estimate_flops", "slurm_requeue")
 _DECIMALS = ("gpu_hour_price", "node_hour_price", "price_discount", "energy_kwh_price", "budget")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -282,7 +282,30 @@ class Config(BaseSettings):
     preemption_signals: Annotated[tuple[PreemptionSignal, ...], NoDecode] = Field(
         ("SIGTERM", "SIGHUP"),
         description="Signals that announce the end of the process: the record is closed as "
-        "preempted before it dies of one. Others keep their effect; `none` leaves all alone.",
+        "preempted before it dies of one; with checkpoints the training saves first. Others keep "
+        "their effect; `none` leaves all alone.",
+    )
+    grace_s: float = Field(
+        30.0,
+        gt=0,
+        le=86_400,
+        description="Seconds from such a signal until the process is killed: a save has to fit.",
+    )
+    preemption_exit_code: int = Field(
+        143,
+        ge=0,
+        le=255,
+        description="Exit code of a process that left its training because it was asked to.",
+    )
+    cloud_notices: Literal["off", "aws", "gcp", "azure"] = Field(
+        "off",
+        description="Whose notices of a machine about to be taken are asked for, beside signals: "
+        "from the cloud's metadata address, by one rank a node, where checkpoints are kept.",
+    )
+    slurm_requeue: bool = Field(
+        False,
+        description="1 lets rank 0 queue its Slurm job again once the save of a preemption is "
+        "durable and the run has ended.",
     )
 
     _arguments: frozenset[str] = PrivateAttr(default=frozenset())

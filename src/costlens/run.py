@@ -34,6 +34,7 @@ from costlens.observe.gang_wait import gang_waits
 from costlens.observe.loader import WatchedLoader, watch_batches
 from costlens.observe.placement import detect_placement
 from costlens.observe.placement.place import Placement
+from costlens.observe.placement.slurm_requeue import requeue_job
 from costlens.observe.plain_loop import PlainLoop
 from costlens.protect.checkpoints import Checkpoints
 
@@ -196,6 +197,9 @@ class Run:
         self._record = None if snapshot is None else snapshot.record
         if self.config.summary and state.rank.rank == 0:
             faults.call("run.summary", self._session.print_summary)
+        if self.config.slurm_requeue and state.preemption is not None and state.rank.rank == 0:
+            state.log.info("costlens.requeue", message=faults.call("run.requeue", requeue_job))
+        self._session.end.pass_on(error)
         return self._record
 
     def close_at_exit(self) -> None:
@@ -468,6 +472,7 @@ class Run:
             StorageError: If the place cannot be written.
         """
         from costlens.checkpointing import open_checkpoints, warn_of_untied
+        from costlens.leaving import listen_for_notices
 
         if not self.is_active or self._session is None:
             return Checkpoints(None, self.config.resume)
@@ -477,6 +482,7 @@ class Run:
             warn_of_untied(self.parts.state, self.config)
         made = open_checkpoints(config, self.parts, self.clock, identity, self._price, state)
         self._checkpoints.append(made)
+        listen_for_notices(config, self.parts, self.clock, self._session.end, made)
         return made
 
     def keep_state(self, source: StatePort) -> CheckpointManager | None:

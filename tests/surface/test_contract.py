@@ -45,7 +45,7 @@ SETTINGS = {
     *("resume", "keep_checkpoints", "max_loss", "mtbf", "checkpoint_exit_timeout_s"),
     *("budget", "budget_action"),
     *("node_hour_price", "currency", "quality", "summary", "log_level", "log_format", "window_s"),
-    "preemption_signals",
+    *("preemption_signals", "grace_s", "preemption_exit_code", "cloud_notices", "slurm_requeue"),
     *("price_discount", "energy_kwh_price", "price_book", "capacity_type", "cloud_provider"),
     *("job_submit_time", "job_eligible_time", "job_start_time"),
     *("region", "instance_type", "flops_per_token", "flops_per_step", "estimate_flops"),

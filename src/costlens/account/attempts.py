@@ -157,6 +157,7 @@ def summarize_attempt(records: Sequence[RankRecord]) -> AttemptSummary:
         end_step=max(end_steps, default=None),
         saved_step=max(saved_steps, default=None),
         end_reason=next((part.end_reason for part in culprits if part.end_reason), None),
+        preemption=next((r.preemption for r in records if r.preemption is not None), None),
     )
 
 

@@ -52,6 +52,7 @@ class Boundaries:
         count_steps: Returns the calls of optimizers so far, where a plain loop sees them.
         is_told: Whether the loop tells its steps itself, as one with checkpoints does, so that
             iterations are no boundaries.
+        pause: What looks, before each fetch, whether the run is asked to leave an evaluation.
     """
 
     __slots__ = (
@@ -63,6 +64,7 @@ class Boundaries:
         "agreement",
         "count_steps",
         "is_told",
+        "pause",
     )
 
     def __init__(self, state: AttemptState, counters: Counters) -> None:
@@ -74,11 +76,16 @@ class Boundaries:
         self.actions: dict[str, Callable[[str], None]] = {}
         self.is_told = False
         self.count_steps: Callable[[], int] | None = None
+        self.pause: Callable[[], None] | None = None
 
     @property
     def should_stop(self) -> bool:
         """Return whether all ranks have agreed to end the training, and have come there."""
         return self._reason is not None
+
+    def stop(self, reason: str) -> None:
+        """End the training here, where that is settled otherwise."""
+        self._reason = reason
 
     def reach(self) -> bool:
         """Count a boundary, act, and return whether the training is to end there; 0.2 µs.

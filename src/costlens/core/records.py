@@ -22,6 +22,7 @@ from costlens.core.job_records import JobPart
 from costlens.core.mfu_records import FlopsPart
 from costlens.core.part import Part
 from costlens.core.precision_records import PrecisionPart
+from costlens.core.preemption_records import PreemptionPart
 
 __all__ = [
     "LABELS",
@@ -486,6 +487,7 @@ class RankRecord(Part):
     oom: OomPart | None = None
     last_words: LastWordsPart | None = None
     checkpoints: CheckpointsPart | None = None
+    preemption: PreemptionPart | None = None
     precision: PrecisionPart | None = None
     run_totals: RunTotalsPart | None = Field(
         None, description="Totals of the run as rank 0 sees them; absent on the others."

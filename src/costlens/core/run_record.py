@@ -19,6 +19,7 @@ from costlens.core.host_records import HostSummary
 from costlens.core.job_records import JobPart, QueuePart
 from costlens.core.mfu_records import MfuPart
 from costlens.core.precision_records import PrecisionSummary
+from costlens.core.preemption_records import PreemptionPart
 from costlens.core.records import (
     DetailPart,
     IterationTimePart,
@@ -73,6 +74,9 @@ class AttemptSummary(Part):
     end_step: int | None = None
     saved_step: int | None = None
     end_reason: str | None = None
+    preemption: PreemptionPart | None = Field(
+        None, description="How it left when it was asked to, as rank 0 tells it."
+    )
     first_step_s: float | None = Field(
         None, description="Process start to the first optimizer step, on the slowest rank."
     )

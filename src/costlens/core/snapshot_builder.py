@@ -18,6 +18,7 @@ from costlens.core.job_records import JobPart
 from costlens.core.log import Logger, log
 from costlens.core.phases import NAMES, NUM_PHASES, Phase
 from costlens.core.precision_records import PrecisionPart
+from costlens.core.preemption_records import PreemptionPart
 from costlens.core.quality import Observation, Quality, QualityBook, Summary
 from costlens.core.recorder import UNKNOWN, Recorder
 from costlens.core.records import (
@@ -104,6 +105,7 @@ class AttemptState:
     detail: DetailPart = field(default_factory=lambda: DetailPart(name=Detail.NORMAL))
     last_words: LastWordsPart | None = None
     checkpoints: CheckpointsPart | None = None
+    preemption: PreemptionPart | None = None
     saves: deque[SaveNote] = field(default_factory=lambda: deque(maxlen=64))
     chosen_precision: PrecisionPart | None = None
     precision: PrecisionPart | None = None
@@ -125,7 +127,7 @@ class AttemptState:
         self.outcome = Outcome.RUNNING
         self.error_type = self.exit_code = self.signal = self.end_reason = None
         self.error_stack = ()
-        self.stall = self.last_words = None
+        self.stall = self.last_words = self.preemption = None
 
 
 class SnapshotBuilder:
@@ -264,6 +266,7 @@ class SnapshotBuilder:
             oom=state.oom,
             last_words=state.last_words,
             checkpoints=state.checkpoints,
+            preemption=state.preemption,
             precision=state.precision,
             job=state.job,
             gang=state.gang,

@@ -24,7 +24,7 @@ from costlens.export.console_details import (
     describe_quality,
     describe_telemetry,
 )
-from costlens.export.console_endings import describe_last_words
+from costlens.export.console_endings import describe_last_words, show_outcome
 from costlens.export.console_gang import describe_gang, describe_loop, describe_missing
 from costlens.export.console_goodput import describe_goodput
 from costlens.export.console_gpu import describe_gpus, gpu_title
@@ -123,9 +123,10 @@ def _sections(record: RunRecord, width: int, now: float) -> Iterable[Renderable]
 def _header(record: RunRecord) -> Iterable[Renderable]:
     run, newest = record.run, record.attempts[-1]
     title = Text.assemble(
-        (run.name, "bold"), "  ", (newest.outcome.value, OUTCOME_STYLES[newest.outcome])
+        (run.name, "bold"), "  ", (show_outcome(newest), OUTCOME_STYLES[newest.outcome])
     )
-    cause = newest.error_type or newest.signal
+    asked = newest.preemption and newest.preemption.reason
+    cause = asked or newest.error_type or newest.signal
     if cause:
         title.append(f" ({cause})", "red")
     yield title

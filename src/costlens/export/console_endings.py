@@ -7,14 +7,28 @@ from collections.abc import Iterable
 from rich.text import Text
 
 from costlens.core.records import LastWordsPart
-from costlens.core.run_record import RankSummary, RunRecord
+from costlens.core.run_record import AttemptSummary, RankSummary, RunRecord
 from costlens.export.console_layout import Renderable, Row, join, lay_out, plural
 from costlens.export.figures import show_duration
 
-__all__ = ["describe_last_words", "describe_stalls"]
+__all__ = ["describe_last_words", "describe_stalls", "show_outcome"]
 
 _MAX_STALLS = 4
 _NUM_FRAMES = 5
+_UNCOVERED = {
+    "no_time": "no time to save",
+    "no_boundary": "no step ended in time",
+    "save_incomplete": "save incomplete",
+    "given_up": "save given up",
+}
+
+
+def show_outcome(attempt: AttemptSummary) -> str:
+    """Return how an attempt ended and, where it was asked to, whether it lost what it had done."""
+    left = attempt.preemption
+    if left is None or left.uncovered_because is None:
+        return attempt.outcome.value
+    return f"{attempt.outcome.value}, {_UNCOVERED[left.uncovered_because]}"
 
 
 def describe_stalls(ranks: Iterable[RankSummary]) -> Iterable[Renderable]:

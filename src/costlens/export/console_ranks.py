@@ -10,7 +10,7 @@ from rich.text import Text
 
 from costlens.core.records import Outcome
 from costlens.core.run_record import AttemptSummary, RankSummary, RunRecord
-from costlens.export.console_endings import describe_stalls
+from costlens.export.console_endings import describe_stalls, show_outcome
 from costlens.export.console_layout import Renderable
 from costlens.export.figures import show_duration, show_money, show_time
 
@@ -94,7 +94,7 @@ def _steps(attempt: AttemptSummary) -> str:
 def _ending(attempt: AttemptSummary) -> str:
     exit_code = None if attempt.exit_code is None else f"exit code {attempt.exit_code}"
     details = [detail for detail in (attempt.error_type, exit_code, attempt.signal) if detail]
-    return attempt.outcome.value + (f" ({', '.join(details)})" if details else "")
+    return show_outcome(attempt) + (f" ({', '.join(details)})" if details else "")
 
 
 def describe_ranks(record: RunRecord) -> Iterable[Renderable]:

@@ -185,12 +185,11 @@ class PlainLoop:
         Evaluation goes on, where the models tell that it is one.
         """
         boundaries = self._boundaries
-        if (
-            boundaries is None
-            or boundaries.agreement is None
-            or self._fetch_depth != _NOT_OPEN
-            or not self.is_here()
-        ):
+        if boundaries is None or self._fetch_depth != _NOT_OPEN or not self.is_here():
+            return False
+        if boundaries.pause is not None:
+            boundaries.pause()
+        if boundaries.agreement is None and not boundaries.should_stop:
             return False
         if self._steps or self._forward_depths or self._backward_depth != _NOT_OPEN:
             self._mend()

@@ -13,6 +13,7 @@ from costlens.core.boundaries import Boundaries
 
 if TYPE_CHECKING:  # it needs torch, and a run may do without
     from costlens.protect.manager import CheckpointManager
+    from costlens.protect.preemption import Preemption
 
 __all__ = ["Checkpoints"]
 
@@ -25,6 +26,9 @@ class Checkpoints:
         resumes: ``auto``, ``never`` or ``must``.
         count_passes: Returns how many passes over the loader are complete.
         boundaries: Told of each step, for all ranks act at one.
+
+    Attributes:
+        preemption: Knows whether the run is asked to leave; None where nobody listens.
     """
 
     def __init__(
@@ -39,7 +43,13 @@ class Checkpoints:
         self._boundaries = boundaries
         self._resumes = resumes
         self._count_passes = count_passes
+        self.preemption: Preemption | None = None
         self._step = 0
+
+    @property
+    def manager(self) -> CheckpointManager | None:
+        """Return what saves, None where the run is off or has ended."""
+        return self._manager
 
     @property
     def step_number(self) -> int:
@@ -77,6 +87,9 @@ class Checkpoints:
         Call it after ``optimizer.step()`` and whatever else belongs to the step (scheduler, EMA).
         About 1 µs where no save is due; a save costs a copy of the state.
 
+        Where a signal has asked for the end it saves and, unless the user handles that signal,
+        raises ``SystemExit`` with ``COSTLENS_PREEMPTION_EXIT_CODE``.
+
         Raises:
             CheckpointError: If a part of the state would not load again; names it.
         """
@@ -84,7 +97,14 @@ class Checkpoints:
         if self._boundaries is not None:
             self._boundaries.tell_step()
         if self._manager is not None:
+            if self.preemption is not None and self.preemption.is_due:
+                self.preemption.leave(self._step)
             self._manager.step(self._step)
+
+    def pause(self) -> None:
+        """Look whether the run is asked to leave, at a fetch of an evaluation; training thread."""
+        if self._manager is not None and self.preemption is not None and self.preemption.is_asked:
+            self.preemption.leave_evaluation(self._step)
 
     def save(self) -> bool:
         """Save now; return whether a snapshot was taken, False while one is being written.
@@ -104,6 +124,8 @@ class Checkpoints:
             timeout_s: Most seconds to wait.
             is_clean: Whether the loop ended between two steps.
         """
+        if self.preemption is not None and self.preemption.is_saving:
+            timeout_s = min(timeout_s, max(0.0, self.preemption.left_s))
         if self._manager is not None:
             manager, self._manager = self._manager, None
             if self._boundaries is not None:

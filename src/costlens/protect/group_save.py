@@ -98,7 +98,7 @@ class GroupSave:
         self._num_proposals = self._next_ns = 0
         text, _, stamp = agreed.partition(":")
         kind: Kind = next((known for known in get_args(Kind) if known == text), "manual")
-        return kind, self._name(step, stamp)
+        return kind, self.name(step, stamp)
 
     def agree_on_end(
         self, step: int, saved_step: int, refusal: str | None, timeout_s: float
@@ -121,7 +121,7 @@ class GroupSave:
             return None
         answer = f"{step} {saved_step}"
         stamp = self._meeting.hold("end", answer, self._decide_end, timeout_s)
-        return self._name(step, stamp) if stamp else None
+        return self.name(step, stamp) if stamp else None
 
     def _note(self, agreed: str) -> None:
         """Learn at a boundary what all ranks do there; :meth:`take` follows on every rank."""
@@ -138,7 +138,13 @@ class GroupSave:
             return ""
         return self._stamp()
 
-    def _name(self, step: int, stamp: str) -> CheckpointName:
+    def name(self, step: int, stamp: str) -> CheckpointName:
+        """Return the name that all ranks give to what they save together.
+
+        Args:
+            step: Optimizer steps done.
+            stamp: A moment, as one of them saw it.
+        """
         number = self._state.number
         text = f"{self._state.launch_key}/{number}/{step}"
         nonce = hashlib.blake2b(text.encode(), digest_size=4).hexdigest()

@@ -47,6 +47,8 @@ def carried_costs(records: Sequence[RankRecord]) -> Carried | None:
 
 
 def _is_covered(record: RankRecord) -> bool:
+    if record.preemption is not None:
+        return record.preemption.is_covered
     part = record.checkpoints
     if part is None or part.last_step is None or record.attempt.outcome is not Outcome.PREEMPTED:
         return False

@@ -85,6 +85,17 @@ class CheckpointManager:
         state.checkpoints = self._part
 
     @property
+    def last_step(self) -> int | None:
+        """Return the step of the newest snapshot, durable or not; None before the first."""
+        return self._last_step
+
+    @property
+    def estimate_s(self) -> float | None:
+        """Return the seconds from the start of a save until it is durable, once measured."""
+        costs = self._cadence.costs
+        return None if costs is None else costs.stall_s + costs.write_s
+
+    @property
     def log(self) -> Logger:
         """Return the log of the run."""
         return self._state.log
@@ -232,6 +243,26 @@ class CheckpointManager:
         wall_s = self._state.anchor.to_wall_ns(self._clock()) / NS_PER_S
         return self._take_snapshot(step, kind, CheckpointName.new(step, self._state.number, wall_s))
 
+    @property
+    def agrees(self) -> bool:
+        """Return whether several ranks have to save together."""
+        return self._group is not None
+
+    def save_together(self, step: int, kind: Kind, stamp: str) -> bool:
+        """Take a snapshot on a rank of several; return whether it was taken.
+
+        Args:
+            step: Optimizer steps done, the same on every rank.
+            kind: What asks for it.
+            stamp: A moment, the same on every rank.
+
+        Raises:
+            CheckpointError: If a part of the state would not load again; names it.
+        """
+        if self._group is None:
+            return self.save(step, kind)
+        return self._take_snapshot(step, kind, self._group.name(step, stamp))
+
     def _take_snapshot(self, step: int, kind: Kind, name: CheckpointName) -> bool:
         self._settle()
         if self._writer.is_busy:
@@ -256,6 +287,12 @@ class CheckpointManager:
         self._writer.submit(job)
         self._update(stall_s=self._part.stall_s + job.stall_ns / NS_PER_S)
         return True
+
+    def wait(self, timeout_s: float) -> bool:
+        """Return whether nothing is in flight any more, after waiting at most ``timeout_s``."""
+        is_idle = self._writer.wait(timeout_s)
+        self._settle()
+        return is_idle
 
     def hold(self) -> None:
         """Let the device wait, before the state changes, for copies that are under way."""

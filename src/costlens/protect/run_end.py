@@ -18,6 +18,7 @@ from costlens.core.recorder import Recorder
 from costlens.core.records import Outcome
 from costlens.core.snapshot_builder import AttemptState
 from costlens.protect import signals
+from costlens.protect.preemption import Preemption
 
 __all__ = ["RunEnd"]
 
@@ -34,6 +35,7 @@ class RunEnd:
 
     Attributes:
         pipeline: What is to be stopped; None while the run is closed.
+        preemption: Saves before the end; None while no checkpoints are kept.
     """
 
     def __init__(
@@ -46,7 +48,8 @@ class RunEnd:
         is_interactive: bool,
     ) -> None:
         self.pipeline: Pipeline | None = None
-        self.end_timeout_s = end_timeout_s
+        self.preemption: Preemption | None = None
+        self._end_timeout_s = end_timeout_s
         self._recorder = recorder
         self._state = state
         self._names = names
@@ -65,6 +68,19 @@ class RunEnd:
         """Listen no longer."""
         faults.call("protect.detach", signals.detach, self)
         exits.hush(self._note_exit)
+        if self.preemption is not None:
+            self.preemption.close()
+
+    def pass_on(self, error: BaseException | None) -> None:
+        """Let a signal kill the process that came when there was nothing left to train.
+
+        Args:
+            error: What ended the run, if anything; that ends the process, too.
+        """
+        preemption, self.preemption = self.preemption, None
+        name = self._state.signal
+        if preemption is not None and name is not None and preemption.is_owed(error):
+            faults.call("protect.deliver", signals.deliver, name)
 
     def settle(
         self, outcome: Outcome | str | None, error: BaseException | None, exit_code: int | None
@@ -83,6 +99,8 @@ class RunEnd:
         if state.outcome is not Outcome.STOPPED_EARLY:
             state.end_reason = None  # it reached its end, or another one
         is_error = error is not None and state.outcome is not Outcome.COMPLETED
+        if state.preemption is not None and isinstance(error, SystemExit):
+            is_error = False  # that is how it leaves
         state.error_type = type(error).__name__ if is_error else None
         state.exit_code = exit_code
 
@@ -98,6 +116,13 @@ class RunEnd:
             return SystemExit(self._exit[0])
         return None
 
+    @property
+    def end_timeout_s(self) -> float:
+        """Return the most seconds that a dying process waits for the record and the flush."""
+        if self.preemption is None:
+            return self._end_timeout_s
+        return self.preemption.end_timeout_s
+
     # Inside signal handlers: no lock, no stream.
 
     @property
@@ -108,6 +133,19 @@ class RunEnd:
     def note_signal(self, name: str) -> None:
         """Remember that a signal has asked for the end."""
         self._state.signal = name
+        if self.preemption is not None:
+            self.preemption.handle(name)
+
+    def hear_signal(self, name: str) -> None:
+        """Learn of a signal before its handler has run; the thread that listens."""
+        if self.preemption is not None:
+            self._state.signal = name
+            self.preemption.hear(name)
+
+    @property
+    def is_saving(self) -> bool:
+        """Return whether the training knows of the signal, saves, and ends the process itself."""
+        return self.preemption is not None and self.preemption.is_saving
 
     def begin_end(self) -> None:
         """Close the timeline and ask for the last window; the process is about to die."""
@@ -117,6 +155,8 @@ class RunEnd:
                 timeline.unwind(0)
                 timeline.rebase(Phase.SHUTDOWN)
             self._state.outcome = Outcome.PREEMPTED
+            if self.preemption is not None:
+                self.preemption.describe("given_up")
         if self.pipeline is not None:
             self.pipeline.ask_to_stop()
 
@@ -124,10 +164,11 @@ class RunEnd:
         self._exit = (status, self._recorder.counters.iterations)
 
     def _outcome(self, error: BaseException | None) -> Outcome:
-        if self._state.signal is not None and self._state.signal in self._names:
+        state = self._state
+        if state.preemption is not None or state.signal in self._names:
             return Outcome.PREEMPTED
         if error is None or (isinstance(error, SystemExit) and not exits.exit_code_of(error)):
-            return Outcome.COMPLETED if self._state.end_reason is None else Outcome.STOPPED_EARLY
+            return Outcome.COMPLETED if state.end_reason is None else Outcome.STOPPED_EARLY
         is_asked = isinstance(error, KeyboardInterrupt)
         return Outcome.INTERRUPTED if is_asked else Outcome.FAILED
 

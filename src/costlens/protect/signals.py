@@ -2,7 +2,8 @@
 
 ``Run.open`` attaches a run, ``Run.finish`` detaches it; nothing is installed at import. Whoever had
 a handler before is called and decides; where the signal would have killed the process, it still
-does, after the runs have been ended within their deadline.
+does, after the runs have been ended within their deadline. A run that keeps checkpoints is only
+told: it saves and ends the process itself (``preemption.py``).
 """
 
 from __future__ import annotations
@@ -21,7 +22,16 @@ from costlens.core.guard import faults
 from costlens.core.log import log
 from costlens.protect.signal_tap import SignalTap, open_tap
 
-__all__ = ["Disposition", "Endable", "attach", "detach", "give_back"]
+__all__ = [
+    "Disposition",
+    "Endable",
+    "attach",
+    "deliver",
+    "detach",
+    "end_process",
+    "give_back",
+    "is_deadly",
+]
 
 Disposition = Callable[[int, FrameType | None], Any] | int | None
 """What ``signal.getsignal`` returns."""
@@ -47,6 +57,13 @@ class Endable(Protocol):
     def is_ended(self) -> bool:
         """Return whether everything is written and flushed."""
 
+    @property
+    def is_saving(self) -> bool:
+        """Return whether the training knows of the signal, saves, and ends the process itself."""
+
+    def hear_signal(self, name: str) -> None:
+        """Learn of a signal before its handler has run; on another thread."""
+
     def note_signal(self, name: str) -> None:
         """Remember that a signal, such as ``SIGTERM``, has asked for the end."""
 
@@ -69,8 +86,7 @@ class _Handler:
         if callable(self.previous):
             self.previous(signum, frame)
         # Where somebody has replaced this handler and calls it, they decide how the process ends.
-        # The kernel spares process 1 of a container the default disposition, and so must this.
-        elif _is_installed(signum, self) and os.getpid() != 1:
+        elif _is_installed(signum, self) and not _desk.spares():
             _desk.die(signum)
 
 
@@ -84,6 +100,23 @@ class _Desk:
         self._handlers: dict[int, _Handler] = {}
         self._tap: SignalTap | None = None
         self._is_dying = False
+        self._has_spared = False
+
+    def spares(self) -> bool:
+        """Return whether a signal that would kill the process does not, at least not yet."""
+        if any(run.is_saving for run in self.runs):
+            self._has_spared = True
+            return True
+        # The kernel spares process 1 of a container the default disposition, and so must this,
+        # unless a training was told of the end and did not come to it.
+        return os.getpid() == 1 and not self._has_spared
+
+    def is_deadly(self, signum: int) -> bool:
+        """Return whether the process is to die of a signal: nobody else handles it."""
+        handler = self._handlers.get(signum)
+        if handler is None or callable(handler.previous):
+            return False
+        return _is_installed(signum, handler)
 
     @property
     def signums(self) -> frozenset[int]:
@@ -116,6 +149,7 @@ class _Desk:
             if _is_installed(signum, handler):
                 signal.signal(signum, handler.previous)
         self._handlers.clear()
+        self._has_spared = False
         if self._tap is not None:
             tap, self._tap = self._tap, None
             tap.close()
@@ -144,6 +178,14 @@ class _Desk:
             signal.signal(signum, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signum})
             signal.raise_signal(signum)
+            os._exit(128 + signum)  # process 1, which the kernel spares
+
+    def die_off_main(self, signum: int) -> None:
+        """End the runs and the process while the main thread cannot; any other thread."""
+        if not self._is_dying:
+            self._is_dying = True
+            self._end_runs()
+        _die_off_main(signum)
 
     def _end_runs(self) -> None:
         runs = self.runs.copy()
@@ -155,7 +197,11 @@ class _Desk:
 
     def _watch_over(self, signum: int) -> None:
         handler = self._handlers.get(signum)
-        if handler is None or callable(handler.previous):
+        if handler is None or callable(handler.previous) or not _is_installed(signum, handler):
+            return
+        for run in self.runs:
+            run.hear_signal(signal.Signals(signum).name)
+        if self.spares():
             return
         deadline_s = time.monotonic() + _PATIENCE_S
         while not self._is_dying:
@@ -163,8 +209,7 @@ class _Desk:
                 return
             if time.monotonic() >= deadline_s:
                 self.note(signum)
-                self._end_runs()
-                _die_off_main(signum)
+                self.die_off_main(signum)
                 return
             time.sleep(_POLL_S)
 
@@ -210,6 +255,28 @@ def detach(run: Endable) -> None:
     _desk.runs[:] = [known for known in _desk.runs if known is not run]
     if not _desk.runs and _is_main_thread():
         _desk.restore()
+
+
+def is_deadly(name: str) -> bool:
+    """Return whether the process is to die of a signal, as nobody else handles it."""
+    return _desk.is_deadly(signal.Signals[name])
+
+
+def deliver(name: str) -> None:
+    """Let a signal that a run was spared for have its effect after all; main thread."""
+    signum = signal.Signals[name]
+    if _desk.is_deadly(signum):
+        if not _desk.spares():
+            _desk.die(signum)
+    elif signal.getsignal(signum) == signal.SIG_DFL:
+        signal.raise_signal(signum)
+
+
+def end_process(name: str) -> None:
+    """End the runs and let the process die of a signal, if it is to; any but the main thread."""
+    signum = signal.Signals[name]
+    if _desk.is_deadly(signum):
+        _desk.die_off_main(signum)
 
 
 def give_back(found: MutableMapping[int, Disposition]) -> None:
@@ -263,3 +330,5 @@ def _die_off_main(signum: int) -> None:
     set_handler.argtypes, set_handler.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
     set_handler(signum, None)
     os.kill(os.getpid(), signum)
+    if os.getpid() == 1:
+        os._exit(128 + signum)  # the kernel spares it

@@ -25,6 +25,11 @@ class Run:
         self.noted: list[str] = []
         self.end_timeout_s = 1.0
         self.is_ended = True
+        self.is_saving = False
+        self.heard: list[str] = []
+
+    def hear_signal(self, name: str) -> None:
+        self.heard.append(name)
 
     def note_signal(self, name: str) -> None:
         self.noted.append(name)

@@ -16,7 +16,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import NamedTuple
 
-__all__ = ["TIMEOUT_S", "JobTimes", "ask_times", "parse_times"]
+__all__ = ["TIMEOUT_S", "JobTimes", "ask_times", "parse_times", "run_scontrol", "shown_job"]
 
 TIMEOUT_S = 2.0
 _KILL_S = 0.5
@@ -52,14 +52,11 @@ def ask_times(
         timeout_s: Most seconds to wait for an answer, > 0.
     """
     seen = os.environ if environ is None else environ
-    job_id, program = seen.get("SLURM_JOB_ID", ""), shutil.which("scontrol", path=seen.get("PATH"))
-    if program is None:
+    job_id, shown = seen.get("SLURM_JOB_ID", ""), shown_job(seen) or ""
+    if _find_scontrol(seen) is None:
         return "scontrol is not installed here"
-    # The id of an array's last task is the array's, and would show them all.
-    array, task = seen.get("SLURM_ARRAY_JOB_ID"), seen.get("SLURM_ARRAY_TASK_ID")
-    shown = f"{array}_{task}" if array and task else job_id
-    command = [program, "show", "job", shown, "--oneliner"]
-    answer = _run(command, {**seen, "SLURM_TIME_FORMAT": "%s"}, timeout_s)
+    question = ["show", "job", shown, "--oneliner"]
+    answer = run_scontrol({**seen, "SLURM_TIME_FORMAT": "%s"}, question, timeout_s)
     if answer is None:
         return f"scontrol did not answer within {timeout_s:g} s"
     return parse_times(answer, job_id) or f"scontrol does not know job {shown}"
@@ -84,6 +81,29 @@ def parse_times(text: str, job_id: str) -> JobTimes | None:
                 run_time_s=_parse_run_time(fields.get("RunTime")),
             )
     return None
+
+
+def shown_job(environ: Mapping[str, str]) -> str | None:
+    """Return by what scontrol knows the job of these variables alone; None without a job."""
+    # The id of an array's last task is the array's, and would show them all.
+    array, task = environ.get("SLURM_ARRAY_JOB_ID"), environ.get("SLURM_ARRAY_TASK_ID")
+    return f"{array}_{task}" if array and task else environ.get("SLURM_JOB_ID")
+
+
+def run_scontrol(environ: Mapping[str, str], arguments: list[str], timeout_s: float) -> str | None:
+    """Return what scontrol writes, or None where there is none, or it takes too long.
+
+    Args:
+        environ: Its environment, and where it is looked for.
+        arguments: What it is to do.
+        timeout_s: Most seconds to wait, > 0.
+    """
+    program = _find_scontrol(environ)
+    return None if program is None else _run([program, *arguments], environ, timeout_s)
+
+
+def _find_scontrol(environ: Mapping[str, str]) -> str | None:
+    return shutil.which("scontrol", path=environ.get("PATH"))
 
 
 def _run(command: list[str], environ: Mapping[str, str], timeout_s: float) -> str | None:
