@@ -139,6 +139,8 @@ def _plays(sampler: object) -> bool:
     """Return whether a sampler comes to the same place when it is asked for indices anew."""
     if _is_torchdatas(sampler) or callable(getattr(sampler, "load_state_dict", None)):
         return True
+    if type(sampler).__name__ == "_InfiniteConstantSampler":  # of a stream: gives nothing but None
+        return True
     # What torch's own draw from a generator that they hold is set back; the process's stream may
     # have been drawn from between the making of the iterator and the first batch.
     is_torchs = type(sampler).__module__.startswith("torch.utils.data.")

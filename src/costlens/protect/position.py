@@ -44,6 +44,8 @@ class Position:
         self._on_started: Callable[[], object] | None = None
         self._is_in_pass = False
         self._is_late = False
+        self._late: LateIterator | None = None
+        self._before_late: Callable[[], object] = lambda: None
         self._current: Callable[[], Any] = lambda: None  # the iterator of the newest pass
         self._num_resumed: int | None = None  # batches given out since, in the pass resumed
         self._restored: State | None = None  # until the pass that it is of begins
@@ -100,13 +102,22 @@ class Position:
         self.num_passes += self._is_in_pass
         self._is_in_pass = False
 
-    def delay_pass(self) -> None:
+    def delay_pass(self, before: Callable[[], object] = lambda: None) -> None:
         """Make the next iterator only when its first batch is asked for.
 
         For a framework that resumes between two passes, and then makes the iterator earlier than it
         would have: what hooks draw in between comes first again.
+
+        Args:
+            before: Called then; makes those of other loaders that come before this one.
         """
-        self._is_late = True
+        self._is_late, self._before_late = True, before
+
+    def make_late(self) -> None:
+        """Make the iterator that was delayed, if there is one."""
+        late, self._late = self._late, None
+        if late is not None:
+            late.make()
 
     def inexact(self) -> list[str]:
         """Return what a resume from a save made now cannot restore, a sentence each."""
@@ -144,7 +155,8 @@ class Position:
     def _make(self, make: Any) -> Iterator[Any]:  # noqa: ANN401 - a bound method
         if self._is_late and self._restored is None:
             self._is_late = False
-            return LateIterator(lambda: self._make(make))
+            self._late = LateIterator(lambda: self._make(make), self._before_late)
+            return self._late
         self._before()
         iterator = self._create(make.__self__, make)
         self._adopt(iterator)

@@ -23,6 +23,7 @@ Trainer: TypeAlias = Any
 """A ``Trainer`` of ``lightning.pytorch`` or ``pytorch_lightning``, neither of which is loaded."""
 
 _FORMAT = "lightning/1"
+_MADE_ANEW = "loader: it is made anew before the next epoch, whose batches hold other samples"
 _SKIPS_VALIDATION = "validation: one was to follow the save, and a resume goes on without it"
 
 
@@ -46,7 +47,10 @@ class TrainerState:
         self._checkpoint: dict[str, Any] | None = None
         self._rng: dict[str, Any] | None = None  # until the loop has come to where it was saved
         self._places: list[Any] = []
+        self._num_followed = 0
+        self._loaders: object = None  # the set of them before the one that is being made
         self._has_begun_pass = False
+        self._is_between = False  # two passes
 
     # Saving.
 
@@ -65,7 +69,11 @@ class TrainerState:
             "inexact": self._inexact(positions),
             "setting": self._setting(),
             "trainer": self._dump(),
-            "loader": [position.state(self._num_ahead) for position in positions],
+            # At the end of a pass nothing is ahead.
+            "loader": [
+                position.state(self._num_ahead if position.is_in_pass else 0)
+                for position in positions
+            ],
             "rng": capture_rng(),
         }
 
@@ -83,7 +91,12 @@ class TrainerState:
 
     def _inexact(self, positions: list[Position]) -> list[str]:
         found = [line for position in positions for line in position.inexact()]
-        return [*found, _SKIPS_VALIDATION] if self.skips_validation else found
+        is_between = not any(position.is_in_pass for position in positions)
+        if is_between and self._trainer.reload_dataloaders_every_n_epochs:
+            found.append(_MADE_ANEW)
+        if self.skips_validation:
+            found.append(_SKIPS_VALIDATION)
+        return found
 
     def _find_positions(self) -> list[Position]:
         # A Trainer may make its loaders anew every few epochs.
@@ -142,27 +155,43 @@ class TrainerState:
         self._num_ahead = max(self._num_ahead, int(looks_ahead))
         position = follow(loader, self._tell, can_look_back=looks_ahead)
         self._positions[id(loader)] = position
-        if self._rng is None:
+        if self._rng is not None:
+            self._restore_place(position, type(loader).__name__)
+
+    def _restore_place(self, position: Position, kind: str) -> None:
+        loaders = self._trainer.fit_loop._combined_loader  # noqa: SLF001 - not public
+        if (
+            loaders is not self._loaders
+        ):  # made anew before the first epoch, once more from the first
+            self._loaders, self._num_followed = loaders, 0
+        number, self._num_followed = self._num_followed, self._num_followed + 1
+        if number >= len(self._places):
+            self._tell(f"loader ({kind}): the checkpoint has no place for it")
             return
-        if not self._places:
-            self._tell(f"loader ({type(loader).__name__}): the checkpoint has no place for it")
-            return
-        for sentence in position.restore(self._places.pop(0), self._on_started):
+        for sentence in position.restore(self._places[number], self._on_started):
             self._tell(sentence)
-        if not position.is_waiting:
-            position.delay_pass()
+        self._is_between = not position.is_waiting
+        if self._is_between:
+            position.delay_pass(self._make_late)
+
+    def _make_late(self) -> None:
+        if self._num_ahead:
+            self._set_rng()  # a batch is fetched ahead, before any hook; making this draws
+        # All of them first, as a combined loader does, and then batches.
+        for position in self._positions.values():
+            position.make_late()
 
     def begin_epoch(self) -> None:
         """Go on with the random numbers of a save between two passes; hooks may draw from here."""
-        if not any(position.is_waiting for position in self._positions.values()):
+        if self._is_between and not self._num_ahead:
             self._set_rng()
 
     def begin_batch(self) -> None:
         """End a resume: the first batch is here, and the loop where it was saved."""
         # A batch that is held ahead was fetched long ago, and hooks have drawn since.
-        if self._num_ahead or not self._has_begun_pass:
+        if not self._has_begun_pass or (self._num_ahead and not self._is_between):
             self._set_rng()
-        self._rng = None
+        self._rng, self._places = None, []
 
     def end_epoch(self) -> None:
         """Note the end of a pass: a Trainer counts to the length and never sees it."""

@@ -136,24 +136,29 @@ class LateIterator:
 
     Args:
         make: Returns the iterator.
+        before: Called before a batch is asked for: what others do before this one is made.
     """
 
-    def __init__(self, make: Callable[[], Iterator[Any]]) -> None:
+    def __init__(self, make: Callable[[], Iterator[Any]], before: Callable[[], object]) -> None:
         self._make = make
+        self._before = before
         self._iterator: Iterator[Any] | None = None
 
     def __iter__(self) -> LateIterator:
         return self
 
     def __next__(self) -> Any:  # noqa: ANN401 - a batch
-        return next(self._made())
+        if self._iterator is None:
+            self._before()
+        return next(self.make())
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the iterator has
         if self._iterator is None and name.startswith("_workers"):
             raise AttributeError(name)  # who only looks for workers makes none
-        return getattr(self._made(), name)
+        return getattr(self.make(), name)
 
-    def _made(self) -> Iterator[Any]:
+    def make(self) -> Iterator[Any]:
+        """Return the iterator, made if it has not been."""
         if self._iterator is None:
             self._iterator = self._make()
         return self._iterator

@@ -98,12 +98,13 @@ def train(
     ckpt_path: object = None,
     validation: Any = None,
     callbacks: tuple[Any, ...] = (),
+    build: Callable[[ModuleType, int | None], Any] | None = None,
     **options: Any,
 ) -> tuple[Any, Any, CostLensCallback]:
     """Train in a process of its own, as far as seeds go; return module, Trainer and callback."""
     pl.seed_everything(seed, verbose=False)
     loader = make()  # some loaders draw a seed when they are made
-    module = make_module(pl, cut_at)
+    module = (build or make_module)(pl, cut_at)
     callback = CostLensCallback(checkpoint_url=None if url is None else str(url))
     trainer = pl.Trainer(
         accelerator="cpu",
