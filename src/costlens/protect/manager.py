@@ -78,7 +78,7 @@ class CheckpointManager:
         self._group = group
         self._decides = group is None or group.leads
         self._buffer = HostBuffer()
-        self._writer = Writer(clock)
+        self._writer = Writer(clock, self._tell)
         self._is_overdue = False
         self._last_step: int | None = None
         self._part = CheckpointsPart(url=keeper.shelf.store.shown_url)
@@ -283,8 +283,9 @@ class CheckpointManager:
             publish=lambda: self._keeper.publish(name, kind, snapshot, wall_s),
         )
         self._cadence.note_stall(step, job.stall_ns / NS_PER_S, end_ns)
+        if not self._writer.submit(job):  # closed, or a fork of the process
+            return False
         self._last_step = step
-        self._writer.submit(job)
         self._update(stall_s=self._part.stall_s + job.stall_ns / NS_PER_S)
         return True
 
@@ -331,7 +332,8 @@ class CheckpointManager:
         try:
             name = self._group.agree_on_end(step, last_step, refusal, left_s)
         except CheckpointError as error:
-            self._fail(step, error)
+            self._count_failure(error)
+            self._tell_failure(step, error)
             return
         if name is not None:
             self._take_snapshot(step, "final", name)
@@ -367,7 +369,7 @@ class CheckpointManager:
         write_s = result.write_ns / NS_PER_S
         self._state.saves.append(_note(result))
         if result.error is not None:
-            self._fail(job.name.step, result.error)
+            self._count_failure(result.error)
             return
         self._cadence.note_durable(write_s)
         self._state.saved_step = job.name.step
@@ -380,26 +382,35 @@ class CheckpointManager:
             last_time=self._state.anchor.to_wall_ns(job.taken_ns) / NS_PER_S,
             last_name=str(job.name),
         )
+
+    def _tell(self, result: SaveResult) -> None:
+        """Log how a save went; the writer's thread."""
+        job = result.job
+        if result.error is not None:
+            self._tell_failure(job.name.step, result.error)
+            return
         self.log.info(
             "costlens.checkpoint.saved",
             step=job.name.step,
             kind=job.kind,
             num_bytes=job.num_bytes,
             stall_s=round(job.stall_ns / NS_PER_S, 6),
-            write_s=round(write_s, 6),
+            write_s=round(result.write_ns / NS_PER_S, 6),
             message=f"step {job.name.step} is safe",
         )
 
-    def _fail(self, step: int, error: BaseException) -> None:
-        kind = type(error).__name__
-        self._update(num_failed=self._part.num_failed + 1, last_error_type=kind)
+    def _tell_failure(self, step: int, error: BaseException) -> None:
         self.log.error(
             "costlens.checkpoint.failed",
             step=step,
-            error_type=kind,
+            error_type=type(error).__name__,
             reason=str(error),
             message=f"the save at step {step} failed: {error}",
         )
+
+    def _count_failure(self, error: BaseException) -> None:
+        kind = type(error).__name__
+        self._update(num_failed=self._part.num_failed + 1, last_error_type=kind)
 
     def _update(self, **fields: Any) -> None:
         plan, costs = self._cadence.plan, self._cadence.costs

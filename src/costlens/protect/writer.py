@@ -71,10 +71,13 @@ class Writer:
 
     Args:
         clock: Monotonic nanoseconds.
+        tell: Called with each result, on the writer's thread: a line of a log may wait for whoever
+            reads it, and the training must not.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, tell: Callable[[SaveResult], None] | None = None) -> None:
         self._clock = clock
+        self._tell = tell
         self._is_our_process = pid_guard()
         self._jobs: queue.SimpleQueue[SaveJob | None] = queue.SimpleQueue()
         self._results: deque[SaveResult] = deque(maxlen=64)
@@ -133,7 +136,10 @@ class Writer:
             try:
                 result = faults.call("protect.save", self._publish, job)
             finally:
-                self._results.append(result or self._result(job, 0, CheckpointError(_FAULT)))
+                result = result or self._result(job, 0, CheckpointError(_FAULT))
+                self._results.append(result)
+                if self._tell is not None:
+                    faults.call("protect.tell", self._tell, result)
                 self._is_busy = False
                 self._idle.set()
 
