@@ -173,6 +173,21 @@ def test_the_end_saves_what_is_not_saved_yet(bench: Bench) -> None:
     assert [name.step for name in bench.shelf.names()] == [65, 61]
 
 
+def test_the_end_waits_for_a_slow_write(bench: Bench) -> None:
+    """C041: a save that is still being written at the last step is there once the end returns."""
+    bench.train(60)
+    bench.store.is_open.clear()
+    bench.train(1)
+    opening = threading.Timer(0.2, bench.store.is_open.set)
+    opening.start()
+    assert bench.close()
+    assert [name.step for name in bench.shelf.names()] == [61]
+    part = bench.state.checkpoints
+    assert part is not None
+    assert (part.num_saved, part.num_failed, part.last_step) == (1, 0, 61)
+    opening.join()
+
+
 def test_an_unclean_end_saves_nothing(bench: Bench) -> None:
     """In the middle of a step the state is half of two."""
     bench.train(65)
