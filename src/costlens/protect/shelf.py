@@ -167,7 +167,12 @@ class Shelf:
                 self.rejections.append(Rejection(name, reason, is_final=True))
                 continue
             try:
-                loaded = self.load(self.read(name), rank)
+                found = self.read(name)
+                if rank >= found.manifest.world_size:
+                    reason = f"it was saved by {found.manifest.world_size} ranks"
+                    self.rejections.append(Rejection(name, reason, is_final=False))
+                    continue
+                loaded = self.load(found, rank)
             except CheckpointError as error:
                 self.rejections.append(Rejection(name, str(error), is_final=True))
                 self.reject(name, str(error))

@@ -6,16 +6,22 @@ every object store that was measured, an exception inside `open("wb")` publishes
 
 from __future__ import annotations
 
+import asyncio
+import atexit
 import errno
+import os
+import weakref
 from collections.abc import Mapping, MutableMapping
+from concurrent import futures
 from contextlib import suppress
 from glob import has_magic
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 __all__ = ["RemoteBackend", "load_plugin"]
 
 # One connection to an object store moves 50 to 100 MB/s; several add up.
 NUM_PARALLEL = 8
+EXIT_LIMIT_S = 1.0
 _ABSENT = (FileNotFoundError, IsADirectoryError)
 # What S3, GCS, Azure and fsspec's own stores call the tag and the time of the last write.
 _VERSION_KEYS = ("ETag", "etag", "generation", "LastModified", "last_modified", "mtime", "created")
@@ -50,6 +56,7 @@ class RemoteBackend:
         # A private instance without a listing cache: the shared ones of s3fs and gcsfs do not see
         # what another process wrote since they last looked.
         fs, root = fsspec.url_to_fs(url, use_listings_cache=False, skip_instance_cache=True)
+        _bound_exit(fs)
         self._fs = cast("_FileSystem", fs)
         self._root = str(root).rstrip("/")
         self._publishes_whole = _publishes_whole(fs)
@@ -203,6 +210,29 @@ class RemoteBackend:
         except OSError:
             return True
         return False
+
+
+def _bound_exit(fs: Any) -> None:  # noqa: ANN401 - fsspec's own
+    """Let the end of the process not wait for a store that hangs.
+
+    At exit adlfs closes its client without a limit, and the client waits until the store has taken
+    what is on its way; in a forked child it waits for a thread that is not there. s3fs and gcsfs
+    have limits of their own.
+    """
+    client = getattr(fs, "service_client", None)
+    if client is None:
+        return
+    for finalizer in [*getattr(weakref.finalize, "_registry", ())]:
+        alive = finalizer.peek()
+        if alive is not None and alive[0] is fs:
+            finalizer.atexit = False
+    loop, pid = fs.loop, os.getpid()
+
+    def close() -> None:
+        if os.getpid() == pid:
+            futures.wait([asyncio.run_coroutine_threadsafe(client.close(), loop)], EXIT_LIMIT_S)
+
+    atexit.register(close)
 
 
 def _fill(target: memoryview, data: bytes) -> int:

@@ -186,6 +186,15 @@ def test_a_manifest_that_lies_is_passed_over(
     assert newest_step(store) == 10
 
 
+def test_a_rank_that_saved_nothing_spoils_nothing(store: Store) -> None:
+    """A fifth rank gets nothing of a job of one, and the checkpoint stays good for the others."""
+    save(store, 10)
+    shelf = Shelf(store, RUN)
+    assert shelf.load_newest(rank=4) is None
+    assert [each.reason for each in shelf.rejections] == ["it was saved by 1 ranks"]
+    assert newest_step(store) == 10
+
+
 def test_data_without_a_manifest_does_not_exist(store: Store) -> None:
     """C032: a save that was killed before its manifest is never chosen, and swept a day later."""
     save(store, 10)
