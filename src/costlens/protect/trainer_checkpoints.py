@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from costlens.core.overrides import Override
-from costlens.errors import ConfigError
+from costlens.errors import CheckpointError, ConfigError
 from costlens.protect.manager import CheckpointManager
 from costlens.protect.trainer_precision import serves
 from costlens.protect.trainer_state import Trainer, TrainerState
@@ -42,7 +42,9 @@ class TrainerCheckpoints:
         self._manager = manager
         self._exit_timeout_s = exit_timeout_s
         self._wish = "never"
+        self._resumed: dict[str, Any] | None = None  # until the training begins
         self._step = 0
+        self._last_step: int | None = None
         self._overrides: list[Override] = []
 
     # A copy of a Trainer in the middle of a fit has nothing to save with.
@@ -89,6 +91,7 @@ class TrainerCheckpoints:
         if checkpoint is None:
             resume_start(checkpoint_path, *args, **kwargs)
             return
+        self._resumed = checkpoint
         loading = Override(self._trainer.strategy, "load_checkpoint", lambda *_, **__: checkpoint)
         try:
             resume_start(self._manager.place, *args, **kwargs)
@@ -106,9 +109,26 @@ class TrainerCheckpoints:
 
     # Hooks; training thread.
 
+    def on_fit_start(self, trainer: Trainer, pl_module: object) -> None:
+        """Let the Trainer restore what is left: a tuner has put its own state back meanwhile."""
+        connector = trainer._checkpoint_connector  # noqa: SLF001 - see `install`
+        if self._resumed is not None and not connector._loaded_checkpoint:  # noqa: SLF001 - same
+            connector._loaded_checkpoint = self._resumed  # noqa: SLF001 - same
+
     def on_train_start(self, trainer: Trainer, pl_module: object) -> None:
-        """Note where the training begins."""
+        """Note where the training begins.
+
+        Raises:
+            CheckpointError: If the Trainer has not restored what it was given.
+        """
         self._step = int(trainer.global_step)
+        resumed, self._resumed = self._resumed, None
+        if resumed is not None and self._step != resumed["global_step"]:
+            raise CheckpointError(
+                f"the Trainer begins at step {self._step} and its checkpoint is of step"
+                f" {resumed['global_step']}: something has put another state back; remove callbacks"
+                " that train before the fit, or set COSTLENS_RESUME=never to begin anew"
+            )
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: object) -> None:
         """Go on from a save between two epochs."""
@@ -138,7 +158,7 @@ class TrainerCheckpoints:
         can_save = not trainer.is_last_batch and every != 0
         self._manager.step(step, can_save=can_save)
         if can_save and _is_over(trainer):
-            self._manager.save_last(step, self._exit_timeout_s)
+            self._save_last()
         self._manager.hold()
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: object) -> None:
@@ -150,10 +170,15 @@ class TrainerCheckpoints:
         self._state.end_epoch()
         self._state.skips_validation = False
         if _is_over(trainer) or _reaches(trainer.current_epoch + 1, trainer.max_epochs):
-            self._manager.save_last(self._step, self._exit_timeout_s)
+            self._save_last()
         else:
             self._manager.catch_up(self._step)
         self._manager.hold()
+
+    def _save_last(self) -> None:
+        if self._step != self._last_step:  # several ranks wait for one another here
+            self._last_step = self._step
+            self._manager.save_last(self._step, self._exit_timeout_s)
 
 
 _KIND = TrainerCheckpoints

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from costlens.core.overrides import Override
 from costlens.errors import CheckpointError, ConfigError
 from costlens.lightning import CostLensCallback
 from costlens.protect.trainer_checkpoints import TrainerCheckpoints, attach
+from tests.adapters.lightning import keeping
 from tests.adapters.lightning.keeping import Due, assert_same_end, make_loader, make_module, train
 from tests.log_events import capture_events
 
@@ -290,3 +291,72 @@ def test_sharded_strategies_are_refused(pl: ModuleType) -> None:
     trainer = SimpleNamespace(strategy=FSDPStrategy())
     with pytest.raises(ConfigError, match=r"FSDPStrategy.*ModelCheckpoint"):
         attach(trainer, (pl.Callback,), lambda _: None, 1.0)
+
+
+def test_a_tuner_before_the_fit_does_no_harm(
+    pl: ModuleType, tmp_path: Path, due: Due, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search for a learning rate restores a state of its own, and then the fit its own."""
+    monkeypatch.chdir(tmp_path)
+
+    def build(pl: ModuleType, cut_at: int | None) -> Any:
+        module = make_module(pl, cut_at)
+
+        class Tuned(type(module)):  # type: ignore[misc]
+            def configure_optimizers(self) -> Any:
+                return torch.optim.AdamW(self.parameters(), lr=self.lr)
+
+        module.__class__, module.lr = Tuned, 0.01
+        return module
+
+    def finder() -> Any:
+        return pl.callbacks.LearningRateFinder(num_training_steps=4, update_attr=False)
+
+    options: dict[str, Any] = {"build": build}
+    whole, *_ = train(pl, make_loader, None, callbacks=(finder(),), **options)
+    due.step = 8
+    train(pl, make_loader, tmp_path, cut_at=4 + 11, callbacks=(finder(),), **options)
+    resumed, trainer, _ = train(pl, make_loader, tmp_path, seed=2, callbacks=(finder(),), **options)
+    assert trainer.global_step == 15
+    assert resumed.losses[4:] == whole.losses[4 + 8 :]
+
+
+def test_an_attached_callback_saves_and_resumes_as_well(
+    pl: ModuleType, tmp_path: Path, due: Due, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two variables are enough for a script that has never heard of costlens."""
+    monkeypatch.setenv("COSTLENS_AUTOATTACH", "1")
+    monkeypatch.setenv("COSTLENS_CHECKPOINT_URL", str(tmp_path))
+    monkeypatch.setattr(keeping, "CostLensCallback", lambda **_: pl.Callback())
+    due.step = 8
+    train(pl, make_loader, None, cut_at=11)
+    resumed, *_ = train(pl, make_loader, None, seed=2)
+    assert len(resumed.losses) == 7
+
+
+def test_what_cannot_be_exact_is_named(pl: ModuleType, tmp_path: Path, due: Due) -> None:
+    """A validation after every batch that a resume leaves out; a stream that cannot tell its place.
+
+    The stream begins its pass again: the fit does more batches than it would have.
+    """
+
+    class Stream(IterableDataset[tuple[torch.Tensor]]):
+        def __iter__(self) -> Any:
+            return iter(make_loader().dataset)
+
+    options: dict[str, Any] = {"validation": DataLoader(make_loader().dataset, 10)}
+    due.step = 8
+    train(pl, make_loader, tmp_path / "a", cut_at=11, val_check_interval=1, **options)
+    _, _, callback = train(pl, make_loader, tmp_path / "a", val_check_interval=1, **options)
+    part = callback.run.parts.state.checkpoints
+    assert part is not None
+    (sentence,) = part.inexact
+    assert sentence.startswith("validation: one was to follow the save")
+    due.step = 8
+    train(pl, lambda: DataLoader(Stream(), 4), tmp_path / "b", cut_at=11)
+    resumed, _, callback = train(pl, lambda: DataLoader(Stream(), 4), tmp_path / "b")
+    part = callback.run.parts.state.checkpoints
+    assert part is not None
+    assert part.resumed_step == 8
+    assert any("begins again" in sentence for sentence in part.inexact)
+    assert len(resumed.losses) == 5 + 5
