@@ -1,9 +1,10 @@
 """A plain loop of two ranks with checkpoints: ``job_checkpoints.py KIND STEPS FOLDER``.
 
 KIND is ``lockstep`` (ranks meet in a collective every step), ``skewed`` (they never meet, rank 1
-is three times as slow), ``alone`` (no process group), ``budget`` (lockstep under a budget that is
-spent at once) or ``broken`` (rank 1's store takes no data). Prints a line a step, so that whoever
-kills a rank knows where it is, and leaves the digest of each rank's final state in FOLDER.
+is three times as slow), ``sharded`` (FSDP splits the parameters), ``alone`` (no process group),
+``budget`` (lockstep under a budget that is spent soon) or ``broken`` (rank 1 can write no data).
+Prints a line a step, so that whoever kills a rank knows where it is, and leaves the digest of each
+rank's final state in FOLDER.
 """
 
 from __future__ import annotations
@@ -51,6 +52,13 @@ def main(kind: str, num_steps: int, folder: Path) -> None:
     model = torch.nn.Sequential(
         torch.nn.Linear(8, 64), torch.nn.Dropout(0.3), torch.nn.Linear(64, 1)
     )
+    if kind == "sharded":
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+
+        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+        for layer in (model[0], model[2], model):
+            fully_shard(layer, mesh=mesh)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     torch.manual_seed(11 + rank)
     data = TensorDataset(torch.randn(44, 8), torch.randn(44, 1))
@@ -66,7 +74,7 @@ def main(kind: str, num_steps: int, folder: Path) -> None:
             for features, targets in run.batches(loader):
                 with run.iteration(samples=len(features)):
                     (model(features) - targets).square().mean().backward()
-                    if kind != "skewed":
+                    if kind not in {"skewed", "sharded"}:
                         for parameter in model.parameters():
                             dist.all_reduce(parameter.grad)
                     optimizer.step()

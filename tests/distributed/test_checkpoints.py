@@ -207,3 +207,17 @@ def test_ranks_without_a_group_are_refused(job: Job, port: str) -> None:
     output, _ = alone.communicate(timeout=LIMIT_S)
     assert alone.returncode != 0
     assert "call run.checkpoints after torch.distributed.init_process_group" in output
+
+
+def test_sharded_parameters_come_back_on_the_same_ranks(
+    launch: Launcher, tmp_path: Path, port: str
+) -> None:
+    """FSDP: each rank saves the part that it holds, and two launches end bitwise as one."""
+    whole, halves = Job(launch, tmp_path / "whole"), Job(launch, tmp_path / "halves")
+    whole.run("sharded", 40, port)
+    halves.run("sharded", 15, port)
+    assert resumed(halves.run("sharded", 40, port)) == ["15", "15"]
+    assert halves.digests == whole.digests
+    alone = halves.start("sharded", 41, port, num_ranks=1)
+    output, _ = alone.communicate(timeout=LIMIT_S)
+    assert "was saved by 2 ranks and this job has 1" in output

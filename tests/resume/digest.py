@@ -14,6 +14,8 @@ def digest_of(*owners: Any) -> str:
     found = hashlib.sha256()
 
     def add(value: Any) -> None:
+        if hasattr(value, "to_local"):  # the part that this rank holds
+            value = value.to_local()
         if isinstance(value, torch.Tensor):
             found.update(
                 value.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()

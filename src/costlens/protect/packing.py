@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from costlens.errors import CheckpointError
+from costlens.protect.sharded import is_sharded, join, split
 
 __all__ = ["Packing", "Slot", "own_tensors", "pack", "unpack", "view_slot"]
 
@@ -26,6 +27,7 @@ _DICTS = (dict, OrderedDict, Counter)
 _MARK = "costlens.slot"
 # torch writes empty bytes as a call that it then refuses to load.
 _BYTES_MARK = "costlens.bytes"
+_SHARDED_MARK = "costlens.sharded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,9 @@ class _Packer:
         )
 
     def _take_tensor(self, tensor: torch.Tensor) -> Any:  # noqa: ANN401 - a mark or a tensor
+        if is_sharded(tensor):
+            carrier, part = split(tensor)
+            return (_SHARDED_MARK, [carrier, self._take_tensor(part)])
         if not _is_plain(tensor):
             return tensor.detach().clone()
         # Tied weights are one slot, and come back as one tensor.
@@ -151,6 +156,9 @@ def unpack(skeleton: Any, slots: tuple[Slot, ...], buffer: torch.Tensor) -> Any:
             if not isinstance(value[1], int) or not 0 <= value[1] < len(views):
                 raise CheckpointError(f"the checkpoint names a tensor {value[1]!r} that it lacks")
             return views[value[1]]
+        if mark == _SHARDED_MARK:
+            carrier, part = value[1] if type(value[1]) is list and len(value[1]) == 2 else (0, 0)
+            return join(carrier, rebuild(part))
         if kind in _DICTS:
             rebuilt = {rebuild(key): rebuild(item) for key, item in value.items()}
             return rebuilt if kind is dict else kind(rebuilt)
@@ -205,12 +213,12 @@ def _name_dtype(dtype: torch.dtype) -> str:
 
 def _mark_of(value: Any) -> str | None:  # noqa: ANN401 - any node
     if type(value) is tuple and len(value) == 2 and type(value[0]) is str:
-        return value[0] if value[0] in {_MARK, _BYTES_MARK} else None
+        return value[0] if value[0] in {_MARK, _BYTES_MARK, _SHARDED_MARK} else None
     return None
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    # A subclass (DTensor, a quantized weight) is more than its bytes.
+    # A subclass (a quantized weight) is more than its bytes.
     return (
         type(tensor) in {torch.Tensor, torch.nn.Parameter}
         and tensor.layout is torch.strided

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from costlens.errors import CheckpointError
+from costlens.protect import sharded
 from costlens.protect.packing import Packing, Slot, pack, unpack, view_slot
 
 __all__ = ["HostBuffer", "Snapshot", "load_tree"]
@@ -147,6 +148,7 @@ def load_tree(skeleton: bytes, buffer: torch.Tensor) -> Any:  # noqa: ANN401 - a
         CheckpointError: If skeleton and buffer do not fit together, or the skeleton holds what
             ``weights_only`` refuses.
     """
+    sharded.prepare(skeleton)
     try:
         loaded = torch.load(io.BytesIO(skeleton), weights_only=True)
         slots = tuple(Slot(*slot) for slot in loaded["slots"])

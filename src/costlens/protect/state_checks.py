@@ -9,6 +9,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from costlens.errors import CheckpointError
+from costlens.protect.sharded import describe_sharding
 
 __all__ = ["check_model", "check_optimizer", "unwrap"]
 
@@ -58,6 +59,12 @@ def check_model(name: str, model: Any, saved: Mapping[str, Any]) -> list[str]:  
             raise CheckpointError(
                 f"model {name!r}: {key!r} is {tuple(value.shape)} and {shape} in the checkpoint;"
                 f" {_REMEDY}"
+            )
+        sharding, saved_sharding = describe_sharding(value), describe_sharding(other)
+        if sharding != saved_sharding:
+            raise CheckpointError(
+                f"model {name!r}: {key!r} is {sharding} and {saved_sharding} in the checkpoint;"
+                f" {_REMEDY}, or reshard with torch.distributed.checkpoint"
             )
         if other.dtype is not value.dtype:
             casts.append(f"{key} ({other.dtype} to {value.dtype})")
