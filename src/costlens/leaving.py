@@ -38,6 +38,4 @@ def listen_for_notices(
     preemption.start()
     if config.cloud_notices != "off" and parts.state.rank.local_rank == 0:
         preemption.listen_to(make_source(config.cloud_notices))
-    end.preemption = checkpoints.preemption = preemption
-    if parts.state.rank.world_size == 1:
-        parts.boundaries.pause = checkpoints.pause
+    end.preemption = checkpoints.preemption = checkpoints.manager.preemption = preemption

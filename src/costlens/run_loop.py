@@ -273,6 +273,8 @@ class RunLoop:
         made = open_checkpoints(config, self.parts, self.clock, identity, self._price, state)
         self._checkpoints.append(made)
         listen_for_notices(config, self.parts, self.clock, self._session.end, made)
+        if self.parts.state.rank.world_size == 1:
+            self.parts.boundaries.pause = made.pause
         return made
 
     def keep_state(self, source: StatePort) -> CheckpointManager | None:
@@ -285,12 +287,15 @@ class RunLoop:
             StorageError: If the place cannot be written.
         """
         from costlens.checkpointing import make_manager
+        from costlens.leaving import listen_for_notices
 
         if not self.is_active or self._session is None:
             return None
         identity = self._session.require_identity()
         made = make_manager(self.config, self.parts, self.clock, identity, source, self._price)
-        self._checkpoints.append(Checkpoints(made, self.config.resume))
+        kept = Checkpoints(made, self.config.resume)
+        self._checkpoints.append(kept)
+        listen_for_notices(self.config, self.parts, self.clock, self._session.end, kept)
         return made
 
     def _price(self) -> PricePart | None:

@@ -51,24 +51,45 @@ class Job:
                 rank.kill()
         return [rank.returncode for rank in ranks], "\n".join(outputs)
 
+    def run_lightning(self, victim: int) -> tuple[int, str]:
+        """Send SIGTERM to one rank of a fit at step 3; return the main process's exit code."""
+        main = self._start("lightning", None, 0, {})
+        assert main.stdout is not None
+        pids: dict[str, int] = {}
+        told, lines = set(), []
+        try:
+            for line in main.stdout:
+                lines.append(line)
+                words = line.split()
+                if line.startswith("PID "):
+                    pids[words[1]] = int(words[2])
+                elif line.startswith("STEP ") and int(words[2]) >= 3:
+                    told.add(words[1])
+                if len(told) == 2:
+                    break
+            os.kill(pids[str(victim)], signal.SIGTERM)
+            lines.append(main.communicate(timeout=LIMIT_S)[0])
+        finally:
+            main.kill()
+        return main.returncode, "".join(lines)
+
     def _start(
-        self, kind: str, rank: int, num_steps: int, environ: dict[str, str]
+        self, kind: str, rank: int | None, num_steps: int, environ: dict[str, str]
     ) -> subprocess.Popen[str]:
         own = {
             "COSTLENS_CHECKPOINT_URL": str(self.place),
             "COSTLENS_DIR": str(self.place / "runs"),
             "COSTLENS_LOG_FORMAT": "json",
             "PYTHONPATH": os.pathsep.join((str(HERE.parents[1]), os.environ.get("PYTHONPATH", ""))),
-            "RANK": str(rank),
-            "WORLD_SIZE": "2",
-            "LOCAL_RANK": str(rank),
-            "LOCAL_WORLD_SIZE": "2",
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": self._port,
         }
-        script = str(HERE / "job_checkpoints.py")
+        command = [str(HERE / "job_leaving.py")]
+        if rank is not None:
+            command = [str(HERE / "job_checkpoints.py"), kind, str(num_steps), str(self._out)]
+            own |= {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank)}
+            own |= {"LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+            own |= {"MASTER_PORT": self._port}
         return subprocess.Popen(
-            [sys.executable, script, kind, str(num_steps), str(self._out)],
+            [sys.executable, *command],
             env=self._launch.environ | own | environ,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -138,3 +159,19 @@ def test_a_rank_that_has_gone_holds_nobody_up(job: Job) -> None:
     assert part is not None
     assert (part.is_covered, part.uncovered_because) == (False, "no_boundary")
     assert job.manifests == []
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_fit_of_two_ranks_leaves_together(job: Job, victim: int) -> None:
+    """Lightning alone hangs here (its handler broadcasts): one checkpoint, both ranks covered.
+
+    Its launcher kills the main process where it sees rank 1 gone first: no code is demanded of it.
+    """
+    code, output = job.run_lightning(victim)
+    assert code != 0, output
+    (manifest,) = job.manifests
+    assert (manifest.kind, manifest.world_size) == ("preemption", 2)
+    for record in job.records:
+        part = record.preemption
+        assert part is not None, output
+        assert (part.reason, part.step, part.is_covered) == ("SIGTERM", manifest.step, True)

@@ -22,6 +22,7 @@ from costlens.protect.cadence import Cadence
 from costlens.protect.group_save import GroupSave
 from costlens.protect.keeper import Keeper
 from costlens.protect.manifest import CheckpointName, Kind
+from costlens.protect.preemption import Preemption
 from costlens.protect.shelf import Loaded
 from costlens.protect.snapshot import HostBuffer, load_tree
 from costlens.protect.writer import SaveJob, SaveResult, Writer
@@ -76,6 +77,7 @@ class CheckpointManager:
         self._source = source
         source.report = self.tell_inexact
         self._group = group
+        self.preemption: Preemption | None = None
         self._decides = group is None or group.leads
         self._buffer = HostBuffer()
         self._writer = Writer(clock, self._tell)

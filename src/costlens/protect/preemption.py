@@ -256,8 +256,9 @@ class Preemption:
                 if is_fit:
                     saver.save_together(step, "preemption", agreed.stamp)
             else:
-                is_fit = saver.last_step == step or self._fits()
-                if saver.last_step != step and is_fit:
+                is_new = (saver.last_step or 0) != step
+                is_fit = not is_new or self._fits()
+                if is_new and is_fit:
                     saver.save(step, "preemption")
             saver.wait(max(0.0, self.left_s))
         finally:

@@ -31,6 +31,7 @@ __all__ = [
     "end_process",
     "give_back",
     "is_deadly",
+    "take_back",
 ]
 
 Disposition = Callable[[int, FrameType | None], Any] | int | None
@@ -142,6 +143,12 @@ class _Desk:
         deadly = [handler for handler in self._handlers.values() if not callable(handler.previous)]
         if self._tap is None and deadly and self._pid != 1:
             self._tap = open_tap(self._watch_over)
+
+    def take_back(self, replaces: Callable[[Disposition], bool]) -> None:
+        """Install ours again over handlers that are not the user's; main thread."""
+        for signum, handler in self._handlers.items():
+            if replaces(signal.getsignal(signum)):
+                signal.signal(signum, handler)
 
     def restore(self) -> None:
         """Put back what was installed before, except where ours was replaced; main thread."""
@@ -277,6 +284,16 @@ def end_process(name: str) -> None:
     signum = signal.Signals[name]
     if _desk.is_deadly(signum):
         _desk.die_off_main(signum)
+
+
+def take_back(replaces: Callable[[Disposition], bool]) -> None:
+    """Install our handlers again where a framework has put its own over them; main thread.
+
+    Args:
+        replaces: Whether a handler is one of the framework's; those of users stay.
+    """
+    if _desk.runs and _is_main_thread():
+        _desk.take_back(replaces)
 
 
 def give_back(found: MutableMapping[int, Disposition]) -> None:

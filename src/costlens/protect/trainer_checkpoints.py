@@ -13,6 +13,7 @@ from typing import Any
 
 from costlens.core.overrides import Override
 from costlens.errors import CheckpointError, ConfigError
+from costlens.protect import signals
 from costlens.protect.manager import CheckpointManager
 from costlens.protect.trainer_precision import serves
 from costlens.protect.trainer_state import Trainer, TrainerState
@@ -122,6 +123,7 @@ class TrainerCheckpoints:
             CheckpointError: If the Trainer has not restored what it was given.
         """
         self._step = int(trainer.global_step)
+        signals.take_back(_is_lightnings)
         resumed, self._resumed = self._resumed, None
         if resumed is not None and self._step != resumed["global_step"]:
             raise CheckpointError(
@@ -129,6 +131,32 @@ class TrainerCheckpoints:
                 f" {resumed['global_step']}: something has put another state back; remove callbacks"
                 " that train before the fit, or set COSTLENS_RESUME=never to begin anew"
             )
+
+    def on_sanity_check_start(self, trainer: Trainer, pl_module: object) -> None:
+        """Take signals back from Lightning, which has just begun to handle them."""
+        self._step = int(trainer.global_step)
+        signals.take_back(_is_lightnings)
+
+    def on_validation_batch_end(
+        self, trainer: Trainer, pl_module: object, *_args: object, **_kwargs: object
+    ) -> None:
+        """Leave an evaluation where the run is asked to: Lightning goes on in it at a resume.
+
+        Raises:
+            CheckpointError: If a part of the state would not load again; names it.
+        """
+        preemption = self._manager.preemption
+        if self._manager.agrees or preemption is None or not preemption.is_due:
+            return
+        if trainer.fit_loop.epoch_loop.batch_progress.is_last_batch:
+            self._state.end_epoch()  # its batches are used up, and nothing else is left of it
+        self._leave_if_due(trainer)
+
+    def _leave_if_due(self, trainer: Trainer) -> None:
+        preemption = self._manager.preemption
+        if preemption is not None and preemption.is_due:
+            preemption.leave(self._step)
+            trainer.should_stop = True  # where the process does not end by itself
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: object) -> None:
         """Go on from a save between two epochs."""
@@ -156,6 +184,8 @@ class TrainerCheckpoints:
         every = _batches_to_validation(trainer, batch_idx)
         self._state.skips_validation = every == 1
         can_save = not trainer.is_last_batch and every != 0
+        if can_save:
+            self._leave_if_due(trainer)
         self._manager.step(step, can_save=can_save)
         if can_save and _is_over(trainer):
             self._save_last()
@@ -169,6 +199,7 @@ class TrainerCheckpoints:
         """
         self._state.end_epoch()
         self._state.skips_validation = False
+        self._leave_if_due(trainer)
         if _is_over(trainer) or _reaches(trainer.current_epoch + 1, trainer.max_epochs):
             self._save_last()
         else:
@@ -218,6 +249,11 @@ def attach(
     kind = type(_KIND.__name__, (_KIND, *classes), {"__module__": __name__})
     made: TrainerCheckpoints = kind(trainer, state, manager, exit_timeout_s)
     return made
+
+
+def _is_lightnings(handler: object) -> bool:
+    # One that calls ours, and then raises, or broadcasts from inside a handler.
+    return type(handler).__name__ == "_HandlersCompose"
 
 
 def _make_inert(*classes: type) -> object:
