@@ -6,6 +6,7 @@ so that ranks which differ in their settings, or in what they see of the store, 
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -26,6 +27,9 @@ from costlens.storage.identity import Identity
 from costlens.storage.store import Store
 
 __all__ = ["join_ranks"]
+
+# A run that is opened again for a second fit meets on a board without the texts of the first.
+_turns = itertools.count()
 
 
 def join_ranks(
@@ -54,7 +58,7 @@ def join_ranks(
     rank, world_size = parts.state.rank.rank, parts.state.rank.world_size
     purpose = f"{identity.launch_key}/{identity.attempt}"
     agreement = let_ranks_agree(parts, clock, purpose)
-    board = find_board(f"{purpose}/checkpoints")
+    board = find_board(f"{purpose}/checkpoints/{next(_turns)}")
     if agreement is None or board is None:
         raise ConfigError(
             f"checkpoint_url cannot be {config.checkpoint_url!r} (from"

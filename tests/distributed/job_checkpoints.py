@@ -2,7 +2,8 @@
 
 KIND is ``lockstep`` (ranks meet in a collective every step), ``skewed`` (they never meet, rank 1
 is three times as slow), ``sharded`` (FSDP splits the parameters), ``alone`` (no process group),
-``budget`` (lockstep under a budget that is spent soon) or ``broken`` (rank 1 can write no data).
+``budget`` (lockstep under a budget that is spent soon), ``again`` (the run is opened a second time)
+or ``broken`` (rank 1 can write no data).
 Prints a line a step, so that whoever kills a rank knows where it is, and leaves the digest of each
 rank's final state in FOLDER.
 """
@@ -41,6 +42,37 @@ def break_store() -> None:
     Store.put_many = refuse  # type: ignore[method-assign,assignment]
 
 
+def train(
+    run: costlens.Run,
+    kind: str,
+    num_steps: int,
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    loader: DataLoader,
+) -> int:
+    """Go on from the newest checkpoint until the end or a stop, and return the steps done."""
+    rank = int(os.environ["RANK"])
+    checkpoints = run.checkpoints(model=model, optimizer=optimizer, loader=loader)
+    step = checkpoints.resume()
+    tell("RESUMED", rank, step)
+    while step < num_steps and not run.should_stop:
+        for features, targets in run.batches(loader):
+            with run.iteration(samples=len(features)):
+                (model(features) - targets).square().mean().backward()
+                if kind not in {"skewed", "sharded"}:
+                    for parameter in model.parameters():
+                        dist.all_reduce(parameter.grad)
+                optimizer.step()
+                optimizer.zero_grad()
+                time.sleep(3 * STEP_S if kind == "skewed" and rank == 1 else STEP_S)
+            step += 1
+            tell("STEP", rank, step)
+            checkpoints.step()
+            if step == num_steps:
+                break
+    return step
+
+
 def main(kind: str, num_steps: int, folder: Path) -> None:
     """Train, and write the digest of the final state."""
     if kind != "alone":
@@ -67,24 +99,10 @@ def main(kind: str, num_steps: int, folder: Path) -> None:
         break_store()
     with costlens.start("job") as run:
         run.watch(model, optimizer)
-        checkpoints = run.checkpoints(model=model, optimizer=optimizer, loader=loader)
-        step = checkpoints.resume()
-        tell("RESUMED", rank, step)
-        while step < num_steps and not run.should_stop:
-            for features, targets in run.batches(loader):
-                with run.iteration(samples=len(features)):
-                    (model(features) - targets).square().mean().backward()
-                    if kind not in {"skewed", "sharded"}:
-                        for parameter in model.parameters():
-                            dist.all_reduce(parameter.grad)
-                    optimizer.step()
-                    optimizer.zero_grad()
-                    time.sleep(3 * STEP_S if kind == "skewed" and rank == 1 else STEP_S)
-                step += 1
-                tell("STEP", rank, step)
-                checkpoints.step()
-                if step == num_steps:
-                    break
+        step = train(run, kind, num_steps, model, optimizer, loader)
+    if kind == "again":
+        with run:
+            step = train(run, kind, num_steps + 5, model, optimizer, loader)
     (folder / f"digest-{rank}").write_text(f"{step} {digest_of(model, optimizer)}")
 
 

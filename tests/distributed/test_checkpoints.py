@@ -221,3 +221,11 @@ def test_sharded_parameters_come_back_on_the_same_ranks(
     alone = halves.start("sharded", 41, port, num_ranks=1)
     output, _ = alone.communicate(timeout=LIMIT_S)
     assert "was saved by 2 ranks and this job has 1" in output
+
+
+def test_a_run_that_is_opened_again_meets_again(job: Job, port: str) -> None:
+    """A second fit in one process: its ranks meet about its own start and end, not the first's."""
+    lines = job.run("again", 20, port)
+    assert sorted(resumed(lines)) == ["0", "0", "20", "20"]
+    assert [name.step for name in job.manifests] == [20, 25]
+    assert job.digests[0] == job.digests[1]
