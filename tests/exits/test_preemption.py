@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import signal
 import time
 from pathlib import Path
@@ -163,6 +164,31 @@ for _ in run.batches(slow()):
     part = left(ended)
     assert (part.step, part.is_covered) == (4, True)
     assert ended.record.time_ns["data_wait"] > 5e8
+
+
+def test_loader_workers_that_die_with_it_do_not_break_the_step(script: Script, place: Path) -> None:
+    """Slurm signals every process of a job: torch would raise in the middle of the step."""
+    process = script.start(
+        "os.setpgrp()\n"
+        + TRAIN
+        + """
+rows = torch.utils.data.TensorDataset(torch.ones(100, 4))
+for number, _ in enumerate(run.batches(torch.utils.data.DataLoader(rows, num_workers=2))):
+    with run.iteration(samples=1):
+        if number == 3:
+            ready()
+            for _ in range(200):
+                time.sleep(0.01)
+        optimizer.step()
+    checkpoints.step()
+"""
+    )
+    lines = wait_ready(process)
+    os.killpg(process.pid, signal.SIGTERM)
+    ended = script.wait(process, time.monotonic(), lines)
+    assert ended.code == 143, ended.err
+    assert left(ended).is_covered
+    assert steps_in(place, ended)[0] == 7
 
 
 def test_an_evaluation_is_left_where_it_is(script: Script, place: Path) -> None:

@@ -22,6 +22,7 @@ from costlens.core.timeline import Timeline
 from costlens.protect import signals
 from costlens.protect.agreement import HORIZON_S
 from costlens.protect.grace import Agreed, Grace, Saver
+from costlens.protect.loader_deaths import LoaderDeaths
 from costlens.protect.manifest import CheckpointName
 from costlens.protect.notices import NoticePoller, NoticeSource
 
@@ -81,6 +82,7 @@ class Preemption:
         self._agreed: Agreed | None = None
         self._is_closed = False
         boundaries.actions[LEAVE] = self._agree
+        self._loader_deaths = LoaderDeaths()
         self._poller: NoticePoller | None = None
         # A handler may interrupt its own `put`.
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -100,6 +102,7 @@ class Preemption:
     def close(self) -> None:
         """Watch and listen no more."""
         self._is_closed = True
+        self._loader_deaths.restore()
         if self._poller is not None:
             self._poller.close()
         self._wake.put(None)
@@ -154,6 +157,7 @@ class Preemption:
 
     def handle(self, name: str) -> None:
         """Take a signal, in its handler."""
+        self._loader_deaths.hush()
         self._take(self._handled, name)
 
     def warn(self, reason: str, lead_s: float | None = None) -> None:
