@@ -16,7 +16,7 @@ from benchmarks.planted_truth.table import (
 )
 
 SPIN_NS = 20 * NS_PER_MS
-TRIES = 4
+TRIES = 12
 LOOPS = ("lightning", "manual", "plain")
 CASES = [
     Case(loop, workers, accumulation)
