@@ -65,10 +65,10 @@ class Job:
         pids = {}
         with job.stdout:
             for line in job.stdout:
-                kind, *numbers = line.split()[:3]
-                if kind == "PID":
-                    pids[int(numbers[0])] = int(numbers[1])
-                if kind == "STEP" and [*map(int, numbers)] == [victim, step]:
+                fields = line.split()[:3]  # none where two ranks ended their lines at once
+                if fields[:1] == ["PID"]:
+                    pids[int(fields[1])] = int(fields[2])
+                if fields == ["STEP", str(victim), str(step)]:
                     os.kill(pids[victim], signal.SIGKILL)
         assert job.wait(LIMIT_S) != 0
 

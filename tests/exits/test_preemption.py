@@ -26,15 +26,15 @@ torch.manual_seed(0)
 model = torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 delay_s = [0.0]
-original = Store.put
-def slow_put(self, key, *args, **kwargs):
-    if "data/" in key:
+original = Store.put_many
+def slow_put_many(self, objects, *args, **kwargs):
+    if any("data/" in key for key in objects):
         time.sleep(delay_s[0])
-    return original(self, key, *args, **kwargs)
+    return original(self, objects, *args, **kwargs)
 run = costlens.start("preempted")
 run.watch(model, optimizer)
 checkpoints = run.checkpoints(model=model, optimizer=optimizer)
-Store.put = slow_put
+Store.put_many = slow_put_many
 begun = checkpoints.resume()
 def step():
     with run.iteration(samples=1):
