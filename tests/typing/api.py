@@ -93,6 +93,7 @@ def train_with_lightning() -> None:
     CostLensCallback()
     callback = CostLensCallback(
         "gpt-small",
+        checkpoint_url="s3://bucket/run",
         tokens=lambda batch: batch["attention_mask"].sum(),
         gpu_hour_price=Decimal("2.50"),
         log_to_trainer=True,

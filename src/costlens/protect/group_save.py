@@ -86,6 +86,11 @@ class GroupSave:
         self._agreement.propose(action)
         return True
 
+    @property
+    def has_agreed(self) -> bool:
+        """Return whether a save is agreed on that :meth:`take` has not given out."""
+        return self._agreed is not None
+
     def take(self, step: int) -> tuple[Kind, CheckpointName] | None:
         """Return the save that all ranks make now, after this step; 0.1 µs where there is none.
 

@@ -175,28 +175,32 @@ class CheckpointManager:
         )
         return manifest.step
 
-    def step(self, step: int, *, can_save: bool = True) -> None:
+    def step(self, step: int) -> None:
         """Note that an optimizer step is done, and save if it is time to; about 1 µs if it is not.
 
         Args:
             step: Optimizer steps done, over all attempts.
-            can_save: Whether the state is whole here; a save that is due waits for where it is.
+        """
+        if self.note_step(step):
+            self.save_due(step)
+
+    def note_step(self, step: int) -> bool:
+        """Note that an optimizer step is done; return whether :meth:`save_due` has something to do.
+
+        Args:
+            step: Optimizer steps done, over all attempts.
         """
         self._state.end_step = step
         is_writing = self._writer.is_busy
-        if can_save and self._save_agreed(step):
-            return
         is_due = self._decides and self._cadence.note_step(
             step, self._clock(), is_writing=is_writing
         )
-        if not is_due:
-            if not is_writing:
-                self._settle()
-        elif can_save:
-            self._save_if_free(step)
+        if not is_due and not is_writing:
+            self._settle()
+        return is_due or (self._group is not None and self._group.has_agreed)
 
-    def catch_up(self, step: int) -> None:
-        """Save if a save is due that :meth:`step` was not allowed to make.
+    def save_due(self, step: int) -> None:
+        """Save if a save is due, or agreed on: where the state is whole, at the latest step noted.
 
         Args:
             step: Optimizer steps done, over all attempts.

@@ -146,6 +146,27 @@ def build_plateau(pl: ModuleType, cut_at: int | None) -> Any:
     return module
 
 
+def build_epochs(pl: ModuleType, cut_at: int | None) -> Any:
+    """Return a module that does something of weight at the end of an epoch, and a schedule, too."""
+    module = make_module(pl, cut_at)
+
+    class Epochs(type(module)):  # type: ignore[misc]
+        def on_train_epoch_end(self) -> None:
+            with torch.no_grad():
+                self.layers[0].weight.mul_(0.9)
+
+        def configure_optimizers(self) -> Any:
+            optimizer = torch.optim.AdamW(self.parameters(), lr=0.01)
+            schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0)
+            return {
+                "optimizer": optimizer,
+                "lr_scheduler": {"scheduler": schedule, "monitor": "val_loss", "interval": "epoch"},
+            }
+
+    module.__class__ = Epochs
+    return module
+
+
 def validation() -> Any:
     """Return a loader to validate with."""
     return DataLoader(make_loader().dataset, 10)
@@ -159,6 +180,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "hooks": {"build": build_hooked},
     "manual": {"build": build_manual},
     "plateau": {"build": build_plateau, "validation": validation()},
+    "ends of epochs": {"build": build_epochs, "validation": validation()},
     "limited": {"limit_train_batches": 4},
     "reloaded": {"reload_dataloaders_every_n_epochs": 1},
     "bf16": {"precision": "bf16-mixed"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import time
 from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -13,7 +14,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
+from costlens.account.ledger import merge
 from costlens.core.overrides import Override
+from costlens.core.records import RankRecord
 from costlens.errors import CheckpointError, ConfigError
 from costlens.lightning import CostLensCallback
 from costlens.protect.trainer_checkpoints import TrainerCheckpoints, attach
@@ -40,6 +43,21 @@ def test_resumes_without_a_path(each_pl: ModuleType, tmp_path: Path, due: Due) -
     part = callback.run.parts.state.checkpoints
     assert part is not None
     assert (part.resumed_step, part.last_step, part.inexact) == (8, 15, [])
+
+
+def test_the_ledger_knows_what_was_done_again(pl: ModuleType, tmp_path: Path, due: Due) -> None:
+    """C057: steps are counted on from the save; those after it are lost, and nothing else is."""
+    due.step = 8
+    train(pl, make_loader, tmp_path, cut_at=11)
+    train(pl, make_loader, tmp_path)
+    paths = tmp_path.glob("costlens-runs/*/record-*.json")
+    records = [RankRecord.model_validate_json(path.read_bytes()) for path in paths]
+    run = merge(records, now=time.time())
+    progress = run.progress
+    assert (progress.optimizer_steps, progress.productive_steps, progress.lost_steps) == (18, 15, 3)
+    assert (run.checkpoints.resumed_step, run.checkpoints.last_step) == (8, 15)
+    starts = sorted((each.attempt.start_step, each.attempt.end_step) for each in records)
+    assert starts == [(0, 11), (8, 15)]
 
 
 LIMITS = {"epochs": {"max_epochs": 3}, "steps": {"max_epochs": -1, "max_steps": 7}}
@@ -108,6 +126,25 @@ def test_goes_on_beyond_its_epochs(pl: ModuleType, tmp_path: Path, due: Due) -> 
     resumed, *_ = train(pl, make_loader, tmp_path, seed=2)
     assert len(resumed.losses) == 5
     assert_same_end(resumed, whole)
+
+
+def test_goes_on_after_a_wish_to_stop(pl: ModuleType, tmp_path: Path, due: Due) -> None:
+    """A fit that was asked to stop saves where it stops, once; the next one goes on from there."""
+    del due
+
+    class Stop(pl.Callback):  # type: ignore[misc, name-defined]
+        def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+            trainer.should_stop = trainer.global_step >= 7
+
+    whole, *_ = train(pl, make_loader, None)
+    train(pl, make_loader, tmp_path / "a", callbacks=(Stop(),))
+    resumed, *_ = train(pl, make_loader, tmp_path / "a", seed=2)
+    assert len(resumed.losses) == 15 - 7
+    assert_same_end(resumed, whole)
+    _, trainer, callback = train(pl, make_loader, tmp_path / "b", callbacks=(Stop(),), min_steps=9)
+    part = callback.run.parts.state.checkpoints
+    assert part is not None
+    assert (trainer.global_step, part.last_step, part.num_saved) == (9, 9, 1)
 
 
 def names_of(url: Path) -> list[str]:
