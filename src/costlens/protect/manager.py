@@ -278,6 +278,8 @@ class CheckpointManager:
         start_ns = self._clock()
         with PhaseScope(self._timeline, Phase.CHECKPOINT):
             snapshot = self._buffer.take(self._source.gather(step))
+            # Here and not at each door: a plain loop has no place of ours before its next change.
+            self._buffer.hold()
         end_ns = self._clock()
         wall_s = self._state.anchor.to_wall_ns(start_ns) / NS_PER_S
         job = SaveJob(
