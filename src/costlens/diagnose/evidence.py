@@ -1,0 +1,69 @@
+"""Evidence: what happened to one rank between two of its records.
+
+Everything in a record is a running total, so evidence is a difference; with no earlier record it
+is the whole attempt. What a record does not know, evidence does not know either: None, never 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from costlens.core.clock import NS_PER_S
+from costlens.core.phases import ITERATION_PHASES
+from costlens.core.records import RankRecord
+
+__all__ = ["Evidence"]
+
+_ITERATION_NAMES = tuple(phase.name.lower() for phase in ITERATION_PHASES)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What happened to one rank of an attempt from ``before`` to ``now``.
+
+    Args:
+        now: The later record.
+        before: An earlier record of the same rank and attempt; None for the whole attempt.
+    """
+
+    now: RankRecord
+    before: RankRecord | None = None
+
+    @cached_property
+    def total_s(self) -> float:
+        """Return the paid seconds of this rank in it."""
+        earlier_ns = 0 if self.before is None else self.before.total_ns
+        return max(0, self.now.total_ns - earlier_ns) / NS_PER_S
+
+    @cached_property
+    def time_s(self) -> dict[str, float]:
+        """Return the seconds per phase as they are priced; all phases are there."""
+        return _difference(self.now.time_ns, None if self.before is None else self.before.time_ns)
+
+    @cached_property
+    def host_s(self) -> dict[str, float]:
+        """Return the seconds per phase as the host sees them (the priced ones without a device)."""
+        if self.now.host_ns is None:
+            return self.time_s
+        return _difference(self.now.host_ns, None if self.before is None else self.before.host_ns)
+
+    @cached_property
+    def iteration_s(self) -> float:
+        """Return the seconds in iterations, so without start-up, saves and evaluation."""
+        return sum(self.time_s[name] for name in _ITERATION_NAMES)
+
+    @cached_property
+    def num_iterations(self) -> int:
+        """Return how many iterations it covers, without the first of the attempt."""
+        earlier = 0 if self.before is None else self.before.iteration_time.count
+        return self.now.iteration_time.count - earlier
+
+    def share(self, seconds: float) -> float:
+        """Return ``seconds`` as a share (0 to 1) of the paid time; 0 where no time was paid."""
+        return min(1.0, max(0.0, seconds / self.total_s)) if self.total_s > 0 else 0.0
+
+
+def _difference(now_ns: dict[str, int], before_ns: dict[str, int] | None) -> dict[str, float]:
+    earlier = before_ns or {}
+    return {name: (ns - earlier.get(name, 0)) / NS_PER_S for name, ns in now_ns.items()}

@@ -1,0 +1,91 @@
+"""What a rule says: a finding, or that it cannot tell and which signal it lacks.
+
+A finding names the share of paid time that mending the cause would save; money follows from it and
+the price alone, so that no rule knows a price.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from costlens.diagnose.evidence import Evidence
+
+__all__ = ["Abstention", "Finding", "Remedy", "Rule", "Severity", "Verdict"]
+
+
+class Severity(str, Enum):
+    """How soon somebody should look."""
+
+    INFO = "info"
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """One thing to do about a finding.
+
+    Args:
+        text: What to do, with the exact knob, a sentence.
+        saved_share: Share (0 to 1) of the paid time in the evidence that it would save; None where
+            that cannot be told.
+    """
+
+    text: str
+    saved_share: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A named cause of slowness, waste or danger.
+
+    Args:
+        name: The cause, snake_case; one word per cause, the same in metrics, logs and the runbook.
+        severity: How soon somebody should look.
+        saved_share: Share (0 to 1) of the paid time in the evidence that mending the cause would
+            save; None where it is a danger and not a loss, or cannot be told.
+        evidence: The measurements it follows from, a sentence each, with units.
+        remedies: What would help, the best first.
+        traceql: A search for spans that show it; None where no span does.
+    """
+
+    name: str
+    severity: Severity
+    saved_share: float | None
+    evidence: tuple[str, ...]
+    remedies: tuple[Remedy, ...]
+    traceql: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Abstention:
+    """A rule cannot tell.
+
+    Args:
+        name: The finding that it would have been.
+        missing: The signal that is missing, and how to get it, a phrase.
+    """
+
+    name: str
+    missing: str
+
+
+# None: the rule has looked, and there is nothing to find.
+Verdict: TypeAlias = "Finding | Abstention | None"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule about one rank.
+
+    Args:
+        name: The finding it can make.
+        judge: Looks at evidence of at least the least number of steps (see ``evidence``).
+    """
+
+    name: str
+    judge: Callable[[Evidence], Verdict]
