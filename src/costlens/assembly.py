@@ -40,6 +40,7 @@ from costlens.gang import Gang
 from costlens.observe.allocation import AllocationWatch
 from costlens.observe.last_words import gather_last_words, witness_end
 from costlens.observe.liveness import Liveness
+from costlens.observe.looks import Looks
 from costlens.observe.oom import find_oom, recount_oom
 from costlens.observe.precision_watch import LOSS_SCALE, PrecisionWatch
 from costlens.observe.process import is_interactive
@@ -106,7 +107,10 @@ class Session:
         self.context = self._make_context()
         parts.state.log = self.context.log
         self._record = RecordExporter(self._find_folder, clock, self.context.log)
-        self._probes = ProbeSet(make_probes(config, parts.state, parts.host, self._settled_folder))
+        self._looks = Looks(parts.timeline, lambda: parts.host.loader.collate)
+        self._probes = ProbeSet(
+            make_probes(config, parts.state, parts.host, self._looks, self._settled_folder)
+        )
         self._builder = SnapshotBuilder(
             parts.state,
             parts.timeline,
@@ -180,6 +184,7 @@ class Session:
             self.config.window_ns,
             begin=self._begin,
             poll=self._poll,
+            look=self._looks.look,
             close=self._close_window,
             first_window_ns=first_window_ns(
                 self.proposed_run_id, rank.rank, rank.world_size, self.config.window_ns

@@ -10,8 +10,11 @@ from costlens.core.snapshot_builder import AttemptState
 from costlens.observe.dataset import DatasetProbe
 from costlens.observe.flops import FlopsProbe
 from costlens.observe.host_probe import HostProbe, HostSources
+from costlens.observe.loading import LoadingProbe
+from costlens.observe.looks import Looks
 from costlens.observe.nvml import NvmlProbe
 from costlens.observe.pricing import PriceProbe
+from costlens.observe.torch_facts import TorchProbe
 from costlens.storage.run_folder import RunFolder
 
 __all__ = ["make_probes"]
@@ -21,6 +24,7 @@ def make_probes(
     config: Config,
     state: AttemptState,
     sources: HostSources,
+    looks: Looks,
     find_folder: Callable[[], RunFolder | None],
 ) -> list[Probe]:
     """Return the probes that the settings ask for, unopened; calling thread, imports nothing heavy.
@@ -29,6 +33,7 @@ def make_probes(
         config: The settings of the run.
         state: The attempt; its rank says which devices and whose host are read.
         sources: What the run tells about its loader workers and its reads.
+        looks: What is seen of the training thread.
         find_folder: Returns the run's folder, None while it is not settled.
     """
     # The devices come first: what they are called decides on their price.
@@ -37,5 +42,7 @@ def make_probes(
         PriceProbe(config, state),
         FlopsProbe(config, state),
         HostProbe(state, sources),
+        LoadingProbe(sources.loader, looks),
+        TorchProbe(state, lambda: looks.has_started),
         DatasetProbe(config, state, find_folder),
     ]

@@ -310,7 +310,7 @@ class RunLoop:
             self._watches.append(
                 PlainLoop(self, parts.recorder, parts.values, parts.state, self._adopt_gpus)
             )
-            self._watches[0].on_iterator = parts.host.workers.add
+            self._watches[0].on_iterator = parts.see_iterator
             self._watches[0].join(parts.boundaries)
         loop: PlainLoop = self._watches[0]
         return loop

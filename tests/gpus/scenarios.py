@@ -25,6 +25,7 @@ def make_device(number: int = 0, **changes: Any) -> dict[str, Any]:
         "memory_temperature_celsius": 70,
         "sm_clock_megahertz": 1980,
         "memory_clock_megahertz": 2619,
+        "sm_clock_max_megahertz": 1980,
         "clock_reasons": 0,
         "activity_sm": 0.4,
         "activity_tensor": 0.2,

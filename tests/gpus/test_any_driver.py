@@ -19,6 +19,7 @@ CODES = st.sampled_from([0, 0, 1, 2, 3, 4, 6, 9, 10, 12, 13, 15, 16, 18, 999, 12
 DEVICE_CALLS = (
     *("GetUtilizationRates", "GetMemoryInfo", "GetPowerUsage", "GetTotalEnergyConsumption"),
     *("GetTemperature", "GetClockInfo", "GetCurrentClocksEventReasons", "GetFieldValues"),
+    "GetMaxClockInfo",
     *("GetTotalEccErrors", "GetRemappedRows", "GetPcieReplayCounter", "GetEnforcedPowerLimit"),
     *("GetComputeRunningProcesses_v3", "RegisterEvents", "GetUUID", "GetName", "GetSerial"),
     *("GetPciInfo_v3", "GetMigMode", "GetHandleByIndex_v2", "GetGpuInstanceId"),

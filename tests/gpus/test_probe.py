@@ -272,8 +272,9 @@ FIELDS_OF = {
     "nvmlDeviceGetEnforcedPowerLimit": {"power_limit_watts"},
     "nvmlDeviceGetTotalEnergyConsumption": set(),  # power stands in
     "nvmlDeviceGetTemperature": {"temperature_celsius"},
-    "nvmlDeviceGetClockInfo": {"sm_clock_hertz", "memory_clock_hertz"},
-    "nvmlDeviceGetCurrentClocksEventReasons": {"throttle_s"},
+    "nvmlDeviceGetClockInfo": {"sm_clock_hertz", "memory_clock_hertz", "throttle_loss_s"},
+    "nvmlDeviceGetMaxClockInfo": {"sm_clock_max_hertz", "throttle_loss_s"},
+    "nvmlDeviceGetCurrentClocksEventReasons": {"throttle_s", "throttle_loss_s"},
     "nvmlDeviceGetFieldValues": {"memory_temperature_celsius", "io_bytes"},
     "nvmlDeviceGetTotalEccErrors": set(),
     "nvmlDeviceGetRemappedRows": {"is_remap_pending"},

@@ -25,7 +25,7 @@ NEWEST = (
     *("utilization", "memory_utilization", "memory_used_bytes", "memory_total_bytes"),
     *("own_memory_bytes", "is_shared", "power_watts", "power_limit_watts"),
     *("temperature_celsius", "memory_temperature_celsius"),
-    *("sm_clock_hertz", "memory_clock_hertz", "is_remap_pending"),
+    *("sm_clock_hertz", "memory_clock_hertz", "sm_clock_max_hertz", "is_remap_pending"),
 )
 """Values of a sample that the record repeats."""
 
@@ -37,6 +37,9 @@ COUNTERS = {
     ),
 }
 """Counters of a device, which begin anywhere; those of ``io`` count bytes."""
+
+# Of those, what is no fault of the board: large ones run at their power cap whenever they are used.
+_ORDINARY = frozenset({"power_cap", "sync_boost", "other"})
 
 # Samples are 2 s apart; what happened in a longer gap nobody saw.
 _MAX_GAP_NS = 10 * NS_PER_S
@@ -102,6 +105,7 @@ class DeviceMeter:
         self._sums = {"sampled_s": 0.0, "busy_s": 0.0, "utilization_s": 0.0, "activity_s": 0.0}
         self._activity_busy_s: dict[str, float] = {}
         self._throttle_s: dict[str, float] | None = None
+        self._throttle_loss_s: float | None = None
         self._counted: dict[str, int] = {}
         self._counters: dict[str, int] = {}
         self._num_xids: int | None = None
@@ -171,6 +175,9 @@ class DeviceMeter:
             for reason in self._throttle_s:
                 ends = (reason in last.throttled) + (reason in now.throttled)
                 self._throttle_s[reason] += ends / 2 * seconds
+            lost = (_lost_clock(last) + _lost_clock(now)) / 2
+            if {"sm_clock_hertz", "sm_clock_max_hertz"} <= now.values.keys():
+                self._throttle_loss_s = (self._throttle_loss_s or 0.0) + lost * seconds
 
     def _count(self, sample: Sample) -> None:
         for name, value in sample.counters.items():
@@ -202,6 +209,7 @@ class DeviceMeter:
                 "energy_source": self.energy.source,
                 "energy_s": self.energy.seconds,
                 "throttle_s": None if self._throttle_s is None else self._throttle_s.copy(),
+                "throttle_loss_s": self._throttle_loss_s,
                 "io_bytes": counted["io"],
                 "errors": counted["errors"]
                 | ({} if self._num_xids is None else {"xid": self._num_xids}),
@@ -209,3 +217,11 @@ class DeviceMeter:
                 "absent": dict(sorted({**last.absent, **self._deafness}.items())),
             }
         )
+
+
+def _lost_clock(sample: Sample) -> float:
+    """Return the share of its highest clock that a device lacks, for it is held down; else 0."""
+    clock, highest = (sample.values.get(name) for name in ("sm_clock_hertz", "sm_clock_max_hertz"))
+    if not sample.throttled or not sample.throttled - _ORDINARY or not clock or not highest:
+        return 0.0
+    return max(0.0, 1 - clock / highest)

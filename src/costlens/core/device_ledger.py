@@ -7,7 +7,7 @@ front of it once the device's events have passed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from costlens.core.phases import ITERATION_PHASES, NUM_PHASES, Phase
 
@@ -17,17 +17,26 @@ _ITERATION = tuple(int(phase) for phase in ITERATION_PHASES)
 _MAX_HELD = 4096
 
 
+def _ignore(_number: int, _exposed_ns: int) -> None:
+    """Keep nothing."""
+
+
 class DeviceLedger:
     """Moves the time of iterations between phases; sums never change.
 
     Of an iteration, *exposed wait* = ``min(device gap, host wait in the fetch)`` is booked as
     ``data_wait`` and the rest as ``compute``.
 
+    Args:
+        on_exposed: Called with the number of each iteration whose gap is known, and what of its
+            wait was exposed.
+
     Attributes:
         num_given_up: Iterations whose gap never came; all of their time is ``compute``.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_exposed: Callable[[int, int], None] = _ignore) -> None:
+        self._on_exposed = on_exposed
         # number -> (host wait, duration), oldest first.
         self._held: dict[int, tuple[int, int]] = {}
         # Time that stays as the host saw it: start-up, and what follows the last iteration.
@@ -72,7 +81,9 @@ class DeviceLedger:
             held = self._held.pop(number, None)
             if held is not None:
                 wait_ns, iteration_ns = held
-                self._exposed_ns += min(max(0, gap_ns), wait_ns)
+                exposed_ns = min(max(0, gap_ns), wait_ns)
+                self._exposed_ns += exposed_ns
+                self._on_exposed(number, exposed_ns)
                 self._resolved_ns += iteration_ns
 
     def give_up(self, num_kept: int = 0) -> None:

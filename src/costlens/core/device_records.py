@@ -68,6 +68,7 @@ class GpuPart(Part):
     memory_temperature_celsius: Celsius | None = None
     sm_clock_hertz: Number | None = None
     memory_clock_hertz: Number | None = None
+    sm_clock_max_hertz: Number | None = Field(None, description="The highest that it can run at.")
     activity: dict[Name, Ratio] = Field(
         default_factory=dict,
         description="Newest share of what each unit could do: sm, tensor, dram.",
@@ -88,6 +89,11 @@ class GpuPart(Part):
     energy_s: Number = Field(0.0, description="Seconds that the energy accounts for.")
     throttle_s: dict[Name, Number] | None = Field(
         None, description="Seconds in which its clocks were held down, by reason; reasons overlap."
+    )
+    throttle_loss_s: Number | None = Field(
+        None,
+        description="Of each second that heat or the power supply held its clock down, the share "
+        "by which it stood below its highest, added up.",
     )
     io_bytes: dict[Name, Count] = Field(
         default_factory=dict, description="Traffic by link and direction, such as pcie_receive."

@@ -23,6 +23,9 @@ __all__ = ["Pipeline"]
 _SLICE_ROWS = 100
 _DRAIN_EVERY_S = 1.0
 _BREATH_S = 0.001
+# Looks at the training thread lie this far apart; never evenly, for loops have their own periods.
+_LOOK_LEAST_S, _LOOK_SPREAD_S = 0.1, 0.2
+_GOLDEN = (5**0.5 - 1) / 2
 
 
 class Pipeline:
@@ -37,6 +40,7 @@ class Pipeline:
             storage or network.
         poll: Called after every drain, before a window closes: resolves device events, folds
             quality.
+        look: Called a few times between two drains, to see where the training thread stands.
         close: Called with the monotonic end of each window and whether it is the last.
         first_window_ns: Length of the first window, if it is another.
 
@@ -57,6 +61,7 @@ class Pipeline:
         poll: Callable[[], None],
         close: Callable[[int, bool], None],
         first_window_ns: int | None = None,
+        look: Callable[[], None] | None = None,
     ) -> None:
         self._recorder = recorder
         self._totals = totals
@@ -65,6 +70,8 @@ class Pipeline:
         self._first_window_ns = window_ns if first_window_ns is None else first_window_ns
         self._begin = begin
         self._poll = poll
+        self._look = look
+        self._num_looks = 0
         self._close = close
         # A signal handler asks for the end, too, and may interrupt this thread's maker anywhere:
         # unlike an Event, a SimpleQueue may be interrupted by its own `put`.
@@ -101,8 +108,7 @@ class Pipeline:
         next_close_ns = self._clock() + self._first_window_ns
         while not self._is_stopping:
             wait_s = min(_DRAIN_EVERY_S, max(0.0, (next_close_ns - self._clock()) / NS_PER_S))
-            with contextlib.suppress(queue.Empty):
-                self._wake.get(timeout=wait_s)
+            self._rest(wait_s)
             self._collect()
             now_ns = self._clock()
             if now_ns >= next_close_ns and not self._is_stopping:
@@ -115,6 +121,19 @@ class Pipeline:
         faults.call("pipeline.close", self._close, self._clock(), True)
         self.cpu_ns = time.thread_time_ns()
         self.is_done = True
+
+    def _rest(self, wait_s: float) -> None:
+        """Wait until it is time to drain, or somebody wakes us, with a look now and then."""
+        while wait_s > 0 and not self._is_stopping:
+            self._num_looks += 1
+            turn = self._num_looks * _GOLDEN % 1.0
+            pause_s = _LOOK_LEAST_S + _LOOK_SPREAD_S * turn
+            with contextlib.suppress(queue.Empty):
+                self._wake.get(timeout=min(wait_s, pause_s))
+                return
+            wait_s -= pause_s
+            if self._look is not None:
+                faults.call("observe.looks", self._look)
 
     # Two guards: rows that cannot be totalled must not keep device events from being resolved.
     def _collect(self) -> None:

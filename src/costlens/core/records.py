@@ -19,10 +19,12 @@ from costlens.core.device_records import MAX_GPUS, GpuDriverPart, GpuPart
 from costlens.core.gang_records import GangPart
 from costlens.core.host_records import HostPart
 from costlens.core.job_records import JobPart
+from costlens.core.loading_records import LoadingPart, LooksPart
 from costlens.core.mfu_records import FlopsPart
 from costlens.core.part import Part
 from costlens.core.precision_records import PrecisionPart
 from costlens.core.preemption_records import PreemptionPart
+from costlens.core.torch_records import AllocatorPart, CompilerPart
 
 __all__ = [
     "LABELS",
@@ -151,6 +153,12 @@ class AttemptPart(Part):
     saved_step: int | None = Field(
         None,
         description="Optimizer step of the last save that was seen, start_step before the first.",
+    )
+    num_saves: Count | None = Field(
+        None, description="Saves that were seen to end, whoever made them; absent where unseen."
+    )
+    num_evaluations: Count | None = Field(
+        None, description="Evaluations that ended, without the sanity check; absent where unseen."
     )
     end_reason: str | None = Field(
         None, description="What ended the attempt as planned before its last step, such as budget."
@@ -497,6 +505,10 @@ class RankRecord(Part):
     )
     gang: GangPart | None = Field(None, description="What rank 0 sees; absent on the others.")
     host: HostPart | None = None
+    loading: LoadingPart | None = Field(None, description="The loader that the rank trains from.")
+    looks: LooksPart | None = Field(None, description="Where the training thread was seen.")
+    allocator: AllocatorPart | None = Field(None, description="Absent while CUDA is not used.")
+    compiler: CompilerPart | None = Field(None, description="Absent while nothing was compiled.")
     gpu_driver: GpuDriverPart | None = None
     gpus: list[GpuPart] = Field(
         default_factory=list, max_length=MAX_GPUS, description="The devices this rank may use."

@@ -94,6 +94,8 @@ class AttemptState:
     start_step: int | None = None
     end_step: int | None = None
     saved_step: int | None = None
+    num_saves: int | None = None
+    num_evaluations: int | None = None
     end_reason: str | None = None
     total_steps: int | None = None
     stage: str | None = None
@@ -328,6 +330,8 @@ class SnapshotBuilder:
             start_step=state.start_step,
             end_step=state.end_step,
             saved_step=state.saved_step,
+            num_saves=state.num_saves,
+            num_evaluations=state.num_evaluations,
             end_reason=state.end_reason,
             stage=state.stage,
             paid_from=self._paid_from(),

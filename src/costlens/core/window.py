@@ -13,6 +13,7 @@ from costlens.core.device_ledger import DeviceLedger
 from costlens.core.durations import ITERATION_BOUNDS_S, Histogram, Sketch
 from costlens.core.first_step import FirstStep
 from costlens.core.kept import Iteration, Keeper, KeepPolicy
+from costlens.core.pass_waits import PassWaits
 from costlens.core.phases import ITERATION_PHASES, NUM_PHASES, Phase
 from costlens.core.recorder import Row
 from costlens.core.records import Detail, RatesPart
@@ -95,9 +96,16 @@ class Totals:
         sketch: The same, for quantiles.
         late_counts: Counts that became known after their iteration.
         first_step: When the first optimizer step was made.
+        pass_waits: Takes what each iteration waited for its batch.
     """
 
-    def __init__(self, policy: KeepPolicy | None = None, *, has_device: bool = False) -> None:
+    def __init__(
+        self,
+        policy: KeepPolicy | None = None,
+        *,
+        has_device: bool = False,
+        pass_waits: PassWaits | None = None,
+    ) -> None:
         self.policy = policy or KeepPolicy()
         self.has_device = has_device
         self.histogram = Histogram()
@@ -105,7 +113,8 @@ class Totals:
         self.late_counts: dict[str, int] = {}
         self.first_step = FirstStep()
         self._late_after_startup: dict[str, int] = {}
-        self._device = DeviceLedger()
+        self.pass_waits = PassWaits() if pass_waits is None else pass_waits
+        self._device = DeviceLedger(self.pass_waits.take)
         self._is_booking = False
         self._keeper = Keeper(self.policy, self.sketch)
         self._last: Row | None = None
@@ -135,9 +144,11 @@ class Totals:
             self._add_startup(row)
         else:
             self._count(duration_ns, num_iterations)
+            wait_ns = row.phase_ns[_DATA_WAIT] - self._cut_ns[_DATA_WAIT]
             if self._is_booking:
-                wait_ns = row.phase_ns[_DATA_WAIT] - self._cut_ns[_DATA_WAIT]
                 self._device.hold(row.number, wait_ns, duration_ns)
+            else:
+                self.pass_waits.take(row.number, wait_ns)
         if num_iterations == 1:
             self._keeper.offer(row, self._cut_ns, duration_ns)
         self._cut_ns = row.phase_ns

@@ -19,6 +19,7 @@ from costlens.observe import host
 from costlens.observe.cgroup import Cgroups, CpuReading, find_cgroups
 from costlens.observe.infiniband import find_ports, read_ports
 from costlens.observe.loader_workers import LoaderWorkers, WorkerWatch
+from costlens.observe.loading import TrainingLoader
 from costlens.observe.rising import RecentRate, RisingSum
 
 __all__ = ["HostProbe", "HostSources"]
@@ -33,10 +34,12 @@ class HostSources:
 
     Args:
         workers: The workers of data loaders.
+        loader: The loader that is trained from.
         read_counts: Returns what was read through counted file systems, None where none is used.
     """
 
     workers: LoaderWorkers = field(default_factory=LoaderWorkers)
+    loader: TrainingLoader = field(default_factory=TrainingLoader)
     read_counts: Callable[[], ReadsPart | None] = lambda: None
 
 

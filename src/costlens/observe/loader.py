@@ -262,6 +262,8 @@ class LoaderWatch:
 
     def _reset(self, reset: Callable[..., None], *args: Any, **kwargs: Any) -> None:
         fetch(self._loop, lambda: reset(*args, **kwargs), self, is_batch=False)
+        with self._loop.contained:
+            self._loop.on_iterator(reset.__self__)  # type: ignore[attr-defined]
 
 
 def is_data_loader(candidate: object) -> bool:

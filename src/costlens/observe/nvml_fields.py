@@ -251,6 +251,9 @@ _SLOW: dict[tuple[str, ...], _Read] = {
     ("power_limit_watts",): _read_number(
         "nvmlDeviceGetEnforcedPowerLimit", "power_limit_watts", _MILLI
     ),
+    ("sm_clock_max_hertz",): _read_number(
+        "nvmlDeviceGetMaxClockInfo", "sm_clock_max_hertz", _MEGA, _CLOCK_SM
+    ),
     ("corrected",): _read_counter(
         "nvmlDeviceGetTotalEccErrors", "corrected", _CORRECTED, _VOLATILE
     ),

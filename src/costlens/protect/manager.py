@@ -381,6 +381,7 @@ class CheckpointManager:
             return
         self._cadence.note_durable(write_s)
         self._state.saved_step = job.name.step
+        self._state.num_saves = (self._state.num_saves or 0) + 1
         self._update(
             num_saved=part.num_saved + 1,
             num_retries=part.num_retries + result.num_retries,

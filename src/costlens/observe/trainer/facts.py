@@ -29,6 +29,7 @@ __all__ = [
     "is_tuning",
     "iterate_evaluations",
     "iterate_iterators",
+    "iterate_training_iterators",
     "look_at_metrics",
     "open_device",
     "place_trainer",
@@ -186,6 +187,12 @@ def iterate_iterators(trainer: Trainer) -> Iterator[object]:
     for loop in (fit, inner, *others):
         loader = getattr(loop, "_combined_loader", None)
         yield from getattr(getattr(loader, "_iterator", None), "iterators", None) or ()
+
+
+def iterate_training_iterators(trainer: Trainer) -> Iterator[object]:
+    """Yield what a fit iterates its training loaders with at the moment; about 2 µs."""
+    loader = getattr(getattr(trainer, "fit_loop", None), "_combined_loader", None)
+    yield from getattr(getattr(loader, "_iterator", None), "iterators", None) or ()
 
 
 def iterate_evaluations(trainer: Trainer, stage: str) -> Iterator[tuple[Any, str]]:

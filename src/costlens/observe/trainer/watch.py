@@ -141,6 +141,10 @@ class TrainerWatch:
         with faults.contain("lightning.iterators"):
             for iterator in facts.iterate_iterators(self.trainer):
                 self._host.workers.add(iterator)
+            if self.trainer.training:
+                number = self._counters.iterations
+                for iterator in facts.iterate_training_iterators(self.trainer):
+                    self._host.loader.see(iterator, number)
 
     def _is_overridden(self, kind: str, owner: str, hook: str) -> bool:
         if kind == "LightningModule":
@@ -184,6 +188,7 @@ class TrainerWatch:
             # What an attempt finds when it begins is kept, wherever it came from.
             state.start_step = state.saved_step = self._global_step
         state.total_steps = facts.total_steps(trainer)
+        state.num_saves, state.num_evaluations = state.num_saves or 0, state.num_evaluations or 0
 
     def _attach_device(self) -> None:
         gaps = self._values.gaps
@@ -195,6 +200,7 @@ class TrainerWatch:
     def _note_save(self) -> None:
         if self._steps is not None and not self._times.is_tuning():
             self._state.saved_step = int(self.trainer.global_step)
+            self._state.num_saves = (self._state.num_saves or 0) + 1
 
     def start_epoch(self) -> None:
         """Begin an epoch: its number goes into the rows."""
@@ -242,6 +248,7 @@ class TrainerWatch:
     def end_evaluation(self) -> None:
         """Take what an evaluation logged; the sanity check's values are none."""
         if not self.trainer.sanity_checking:
+            self._state.num_evaluations = (self._state.num_evaluations or 0) + 1
             iterations = self._recorder.counters.iterations
             number = iterations if self._times.is_complete else max(0, iterations - 1)
             self._quality.read_logged(self.trainer.callback_metrics, number)

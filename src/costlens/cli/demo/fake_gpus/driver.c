@@ -388,6 +388,11 @@ int nvmlDeviceGetClockInfo(Device *device, int domain, unsigned *out) {
     return number32("nvmlDeviceGetClockInfo", device, name, out);
 }
 
+int nvmlDeviceGetMaxClockInfo(Device *device, int domain, unsigned *out) {
+    const char *name = domain == 2 ? "memory_clock_max_megahertz" : "sm_clock_max_megahertz";
+    return number32("nvmlDeviceGetMaxClockInfo", device, name, out);
+}
+
 int nvmlDeviceGetCurrentClocksEventReasons(Device *device, uint64_t *out) {
     return number64("nvmlDeviceGetCurrentClocksEventReasons", device, "clock_reasons", out);
 }

@@ -162,6 +162,7 @@ def describe(history: History, number: int) -> dict[str, Any]:
         "memory_temperature_celsius": points([c + 8 for c in history.celsius]),
         "sm_clock_megahertz": points(history.megahertz),
         "memory_clock_megahertz": 2619,
+        "sm_clock_max_megahertz": round(board.clock_megahertz),
         "clock_reasons": points([float(bits) for bits in history.reasons]),
         "activity_sm": points(history.load, 0.9),
         "activity_tensor": points(history.load, 0.45),

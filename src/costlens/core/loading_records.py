@@ -1,0 +1,52 @@
+"""What a rank's record says of the loader it trains from, and of where its thread was seen.
+
+``observe/loading.py`` and ``observe/looks.py`` fill it; the rules in ``diagnose/`` read it. As in
+``core/records.py`` absent means unknown, never zero; sums count from the start of the attempt.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from costlens.core.part import Part
+
+__all__ = ["LoadingPart", "LooksPart"]
+
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+Seconds = Annotated[float, Field(ge=0, lt=1e12, allow_inf_nan=False)]
+
+
+class LoadingPart(Part):
+    """The loader that the rank trains from, as its DataLoader was set up."""
+
+    num_workers: Count | None = None
+    prefetch_factor: Count | None = Field(None, description="Batches that each worker keeps ready.")
+    pin_memory: bool | None = None
+    persistent_workers: bool | None = None
+    batch_size: Count | None = Field(None, description="Samples a batch; absent where it varies.")
+    num_passes: Count = Field(0, description="Passes over the loader that were begun.")
+    first_wait_s: Seconds = Field(
+        0.0,
+        description="Exposed waits for the first batches of all passes but the first, the start of "
+        "their workers included; a part of data_wait.",
+    )
+
+
+class LooksPart(Part):
+    """Where the training thread was seen, about five times a second: counts, no places."""
+
+    num_waiting: Count = Field(0, description="Looks that found it waiting for a batch, of these:")
+    in_dataset: Count = Field(
+        0, description="In code of the data set, or of whoever makes batches."
+    )
+    in_collate: Count = Field(0, description="In the loader's collate_fn.")
+    in_read: Count = Field(0, description="In a read or an open of a file system of fsspec's kind.")
+    in_queue: Count = Field(0, description="Waiting for what a worker makes.")
+    num_iterating: Count = Field(
+        0, description="Looks that found it in another phase of an iteration, of these:"
+    )
+    in_sync: Count = Field(
+        0, description="In a call that waits for a device's result, such as Tensor.item()."
+    )

@@ -1,0 +1,41 @@
+"""What torch tells of itself in a rank's record: its allocator of device memory, its compiler.
+
+``observe/torch_facts.py`` fills it. Absent means unknown, never zero.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from costlens.core.part import Part
+
+__all__ = ["AllocatorPart", "CompilerPart"]
+
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+Seconds = Annotated[float, Field(ge=0, lt=1e12, allow_inf_nan=False)]
+
+
+class AllocatorPart(Part):
+    """torch's caching allocator on the device this rank trains on; sums since CUDA began."""
+
+    allocated_bytes: Count = Field(0, description="In tensors.")
+    reserved_bytes: Count = Field(0, description="Taken from the driver.")
+    peak_allocated_bytes: Count = 0
+    inactive_split_bytes: Count = Field(
+        0, description="Free parts of blocks that are in use otherwise: what fragmentation keeps."
+    )
+    num_alloc_retries: Count = Field(
+        0, description="Allocations that emptied the cache first, which waits for the device."
+    )
+    num_ooms: Count = Field(0, description="Allocations that failed for lack of memory.")
+
+
+class CompilerPart(Part):
+    """torch.compile in this process."""
+
+    num_compilations: Count = Field(0, description="Frames compiled, again or for the first time.")
+    compile_s: Seconds = Field(0.0, description="Seconds spent on it.")
+    num_startup: Count = Field(0, description="Those of them until the first iteration had ended.")
+    startup_s: Seconds = Field(0.0, description="Seconds spent on those.")
