@@ -12,6 +12,7 @@ from functools import cached_property
 from costlens.core.clock import NS_PER_S
 from costlens.core.phases import ITERATION_PHASES
 from costlens.core.records import RankRecord
+from costlens.diagnose.data_supply import DataSupply, find_supply
 
 __all__ = ["Evidence"]
 
@@ -58,6 +59,11 @@ class Evidence:
         """Return how many iterations it covers, without the first of the attempt."""
         earlier = 0 if self.before is None else self.before.iteration_time.count
         return self.now.iteration_time.count - earlier
+
+    @cached_property
+    def supply(self) -> DataSupply | None:
+        """Return why this rank waits for its data; None where it hardly does."""
+        return find_supply(self)
 
     def share(self, seconds: float) -> float:
         """Return ``seconds`` as a share (0 to 1) of the paid time; 0 where no time was paid."""

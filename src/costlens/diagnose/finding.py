@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from costlens.diagnose.evidence import Evidence
+    from costlens.diagnose.job_evidence import JobEvidence
 
-__all__ = ["Abstention", "Finding", "Remedy", "Rule", "Severity", "Verdict"]
+__all__ = ["Abstention", "Finding", "JobRule", "Place", "Remedy", "Rule", "Severity", "Verdict"]
 
 
 class Severity(str, Enum):
@@ -40,6 +41,21 @@ class Remedy:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Hardware that a finding is about, as schedulers and drivers name it.
+
+    Args:
+        host_name: The node.
+        gpu_uuid: The device; None where it is the node as a whole.
+        pci_id: Where the device is plugged in.
+    """
+
+    host_name: str
+    gpu_uuid: str | None = None
+    pci_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """A named cause of slowness, waste or danger.
 
@@ -51,6 +67,8 @@ class Finding:
         evidence: The measurements it follows from, a sentence each, with units.
         remedies: What would help, the best first.
         traceql: A search for spans that show it; None where no span does.
+        ranks: Whom it is about, from a rule about the job; empty for all that were looked at.
+        places: Hardware to avoid.
     """
 
     name: str
@@ -59,6 +77,8 @@ class Finding:
     evidence: tuple[str, ...]
     remedies: tuple[Remedy, ...]
     traceql: str | None = None
+    ranks: tuple[int, ...] = ()
+    places: tuple[Place, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +104,26 @@ class Rule:
 
     Args:
         name: The finding it can make.
-        judge: Looks at evidence of at least the least number of steps (see ``evidence``).
+        judge: Looks at evidence.
+        needs_steps: Whether it says something of the steps, so that it is asked only where there
+            are enough of them (``judge.MIN_ITERATIONS``).
     """
 
     name: str
     judge: Callable[[Evidence], Verdict]
+    needs_steps: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class JobRule:
+    """A rule about all ranks of an attempt; its share is one of the paid time of all of them.
+
+    Args:
+        name: The finding it can make.
+        judge: Looks at evidence of the whole job.
+        needs_steps: As for :class:`Rule`, of every rank.
+    """
+
+    name: str
+    judge: Callable[[JobEvidence], Verdict]
+    needs_steps: bool = True

@@ -1,0 +1,39 @@
+"""What the host does between the batches, and what of it holds the training up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from costlens.diagnose.measures import MIN_SHARE, idle_s, is_event, is_on_device
+
+if TYPE_CHECKING:
+    from costlens.diagnose.evidence import Evidence
+
+__all__ = ["held_up_s", "is_held_up"]
+
+
+def is_held_up(evidence: Evidence, phase: str) -> bool:
+    """Return whether the host spends enough in a phase for it to hold the training up.
+
+    Args:
+        evidence: The evidence.
+        phase: A phase of iterations.
+    """
+    host_s = evidence.host_s[phase]
+    return host_s >= MIN_SHARE * evidence.iteration_s and not is_event(evidence, host_s)
+
+
+def held_up_s(evidence: Evidence, phase: str) -> float | None:
+    """Return for how long a phase of the host holds the training up; None where that is unknown.
+
+    Without a device all of it. With one the lesser of it and the time in which no kernel ran: a
+    host that waits for the device inside the phase, or runs ahead of it, holds nothing up.
+
+    Args:
+        evidence: The evidence.
+        phase: A phase of iterations.
+    """
+    if not is_on_device(evidence):
+        return evidence.time_s[phase]
+    idle = idle_s(evidence)
+    return None if idle is None else min(idle, evidence.host_s[phase])

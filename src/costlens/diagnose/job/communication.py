@@ -1,0 +1,98 @@
+"""communication: all ranks spend long in collectives, and none of them is to blame."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from costlens.diagnose.finding import Abstention, JobRule, Remedy, Verdict
+from costlens.diagnose.job.slowness import find_slowness
+from costlens.diagnose.measures import MIN_SHARE, idle_s, is_on_device, percent
+from costlens.diagnose.pace import find_activity
+from costlens.diagnose.wording import loss
+
+if TYPE_CHECKING:
+    from costlens.diagnose.evidence import Evidence
+    from costlens.diagnose.job_evidence import JobEvidence
+
+__all__ = ["RULE"]
+
+_NAME = "communication"
+
+# How much of a device's multiprocessors kernels of a training keep active, and how much those of a
+# collective do: NVIDIA calls 0.8 and above effective use (DCGM, field 1002), and NCCL takes 8 to 24
+# of the 132 of an H100 for its channels.
+_BUSY_SM, _SPINNING_SM = 0.85, 0.1
+
+_LEAST_RANKS = 2
+
+# Below it, it may be models of small kernels: those keep 0.6 and more active.
+_MAX_SM = 0.6
+
+
+def _judge(evidence: JobEvidence) -> Verdict:
+    """Find ranks whose devices run kernels all the time and keep few of their units active.
+
+    Saved: the share of collectives that nothing hides, by ``busy = compute + collectives`` and
+    ``active = 0.85 compute + 0.1 collectives``.
+    """
+    if len(evidence.ranks) < _LEAST_RANKS:
+        return None
+    iteration_s = sum(own.iteration_s for own in evidence.ranks)
+    lost_s: float | Abstention | None = sum(own.time_s["communication"] for own in evidence.ranks)
+    how = ""
+    if not isinstance(lost_s, float) or lost_s < MIN_SHARE * iteration_s:
+        lost_s, how = _estimate_s(evidence), ", as their units tell"
+    if not isinstance(lost_s, float):
+        return lost_s
+    if lost_s < MIN_SHARE * iteration_s:
+        return None
+    return _tell(evidence, lost_s, f"{percent(lost_s / iteration_s)} of iterations{how}")
+
+
+def _estimate_s(evidence: JobEvidence) -> float | Abstention | None:
+    """Return the seconds of all ranks in collectives; None where something else explains them."""
+    if not all(is_on_device(own) for own in evidence.ranks):
+        return Abstention(_NAME, "time in collectives: on CPUs it is part of the backward pass")
+    found = [_find_share(own) for own in evidence.ranks]
+    known = [share for share in found if share is not None]
+    if len(known) < len(found):
+        return Abstention(_NAME, "activity of the multiprocessors: NVML tells it from Hopper on")
+    slowness = find_slowness(evidence)
+    if min(known) <= 0 or (slowness is not None and slowness.ranks):
+        return None
+    return sum(s * own.iteration_s for s, own in zip(known, evidence.ranks, strict=True))
+
+
+def _find_share(own: Evidence) -> float | None:
+    """Return the share of iterations in collectives; 0 where units are active, None unknown."""
+    active, idle = find_activity(own, "sm"), idle_s(own)
+    if active is None or idle is None or own.iteration_s <= 0:
+        return None
+    busy = 1 - (idle + own.time_s["data_wait"]) / own.iteration_s
+    # The mean is over all of the evidence, in which nothing else keeps units active.
+    active *= own.total_s / (own.iteration_s + own.time_s["validation"])
+    if active >= _MAX_SM * busy:
+        return 0.0
+    return max(0.0, (_BUSY_SM * busy - active) / (_BUSY_SM - _SPINNING_SM))
+
+
+def _tell(evidence: JobEvidence, lost_s: float, share: str) -> Verdict:
+    saved = evidence.share(lost_s)
+    text = [f"collectives take {share}, and no rank is slower than the others"]
+    remedies = [
+        Remedy(
+            "accumulate_grad_batches=4 (plain: model.no_sync() around all but the last): gradients"
+            " are exchanged a quarter as often",
+            saved * 3 / 4,
+        ),
+        Remedy(
+            "model.register_comm_hook(None, default_hooks.bf16_compress_hook): half the bytes",
+            saved / 2,
+        ),
+        Remedy("Put the ranks nearer together, and see which links NCCL uses: NCCL_DEBUG=INFO"),
+        Remedy("DDP(gradient_as_bucket_view=True, bucket_cap_mb=100): fewer, larger messages"),
+    ]
+    return loss(_NAME, saved, text, remedies)
+
+
+RULE = JobRule(_NAME, _judge)

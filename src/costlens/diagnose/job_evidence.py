@@ -1,0 +1,43 @@
+"""Evidence about a job: that of all ranks of its newest attempt, and the attempts before it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from costlens.core.records import RankRecord
+from costlens.diagnose.evidence import Evidence
+
+__all__ = ["JobEvidence"]
+
+
+@dataclass(frozen=True)
+class JobEvidence:
+    """What happened to the ranks of a job.
+
+    Args:
+        ranks: Evidence about each rank of the newest attempt that has a record, by rank.
+        earlier: Records of the attempts before it, in their order.
+    """
+
+    ranks: tuple[Evidence, ...]
+    earlier: tuple[RankRecord, ...] = ()
+
+    @cached_property
+    def by_rank(self) -> dict[int, Evidence]:
+        """Return the evidence about each rank."""
+        return {evidence.now.rank.rank: evidence for evidence in self.ranks}
+
+    @cached_property
+    def total_s(self) -> float:
+        """Return the paid seconds of all ranks in it."""
+        return sum(evidence.total_s for evidence in self.ranks)
+
+    @cached_property
+    def num_iterations(self) -> int:
+        """Return how many iterations the rank made that made the fewest."""
+        return min((evidence.num_iterations for evidence in self.ranks), default=0)
+
+    def share(self, seconds: float) -> float:
+        """Return ``seconds`` as a share (0 to 1) of the paid time of all; 0 where none was paid."""
+        return min(1.0, max(0.0, seconds / self.total_s)) if self.total_s > 0 else 0.0

@@ -1,0 +1,51 @@
+"""overflow_skips: optimizer steps are left out, for their gradients overflowed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from costlens.diagnose.finding import Remedy, Rule, Verdict
+from costlens.diagnose.measures import MIN_SHARE, percent, rise
+from costlens.diagnose.wording import loss
+
+if TYPE_CHECKING:
+    from costlens.diagnose.evidence import Evidence
+
+__all__ = ["RULE"]
+
+_NAME = "overflow_skips"
+
+# A scaler finds its scale by overflowing a few times at the start; fewer steps say nothing.
+_LEAST_STEPS = 100
+_LEAST_SKIPPED = 10
+
+
+def _judge(evidence: Evidence) -> Verdict:
+    """Find a training that loses steps to overflow all the time.
+
+    Saved: the time of the iterations that led to them.
+    """
+    skipped, made = (
+        rise(evidence, "progress", name) for name in ("skipped_steps", "optimizer_steps")
+    )
+    if not skipped or made is None or skipped < _LEAST_SKIPPED or skipped + made < _LEAST_STEPS:
+        return None
+    share = skipped / (skipped + made)
+    lost_s = rise(evidence, "precision", "skipped_s")
+    if lost_s is None:
+        lost_s = share * evidence.iteration_s
+    if share < MIN_SHARE or lost_s < MIN_SHARE * evidence.iteration_s:
+        return None
+    saved = evidence.share(lost_s)
+    text = [
+        f"{skipped:.0f} of {skipped + made:.0f} optimizer steps were skipped ({percent(share)})"
+    ]
+    remedies = [
+        Remedy("COSTLENS_PRECISION=bf16 where the hardware has it: it needs no loss scale", saved),
+        Remedy("Lower the learning rate, clip gradients, and look for a loss that is not finite"),
+        Remedy("GradScaler(growth_interval=2000): the scale grows less often into the overflow"),
+    ]
+    return loss(_NAME, saved, text, remedies)
+
+
+RULE = Rule(_NAME, _judge)

@@ -1,0 +1,55 @@
+"""sync_points: the host waits for results of the device so often that it cannot run ahead."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from costlens.diagnose.data_supply import is_paced_by_loader
+from costlens.diagnose.finding import Abstention, Remedy, Rule, Verdict
+from costlens.diagnose.launching import MIN_SYNC_SHARE, find_launching
+from costlens.diagnose.measures import MIN_SHARE, percent
+from costlens.diagnose.wording import loss
+
+if TYPE_CHECKING:
+    from costlens.diagnose.evidence import Evidence
+
+__all__ = ["RULE"]
+
+_NAME = "sync_points"
+
+
+def _judge(evidence: Evidence) -> Verdict:
+    """Find a device that idles beside a host that stands in ``item()`` and its kin.
+
+    Saved: host and device take turns now; without waits they work beside one another, and an
+    iteration takes what the slower of them needs: the device its kernels, the host the time in
+    which it was not seen waiting.
+    """
+    found = find_launching(evidence)
+    if found is None or is_paced_by_loader(evidence):
+        return None
+    if found.sync_share is None:
+        return Abstention(_NAME, "looks at the training thread: a run of a few minutes")
+    if found.sync_share < MIN_SYNC_SHARE:
+        return None
+    host_s = (1 - found.sync_share) * found.moving_s
+    saved_s = found.moving_s - max(found.busy_s, host_s)
+    if saved_s < MIN_SHARE * evidence.iteration_s:
+        return None
+    saved = evidence.share(saved_s)
+    text = [
+        f"the device runs no kernel in {percent(found.idle_s / found.moving_s)} of the iterations",
+        f"{percent(found.sync_share)} of looks found the host waiting for a result of it",
+    ]
+    remedies = [
+        Remedy(
+            "Keep .item(), .cpu(), .tolist() and print(loss) out of the loop: add losses up on the"
+            " device and read them every 50 iterations",
+            saved,
+        ),
+        Remedy("Trainer(log_every_n_steps=50), and prog_bar=False for what is logged"),
+    ]
+    return loss(_NAME, saved, text, remedies)
+
+
+RULE = Rule(_NAME, _judge)

@@ -1,0 +1,56 @@
+"""transfer: the device stands still while a batch is copied to it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from costlens.diagnose.data_supply import is_paced_by_loader
+from costlens.diagnose.finding import Abstention, Remedy, Rule, Verdict
+from costlens.diagnose.measures import MIN_SHARE, idle_s, is_on_device, percent
+from costlens.diagnose.wording import loss
+
+if TYPE_CHECKING:
+    from costlens.diagnose.evidence import Evidence
+
+__all__ = ["RULE"]
+
+_NAME = "transfer"
+
+
+def _judge(evidence: Evidence) -> Verdict:
+    """Find copies of batches that the device waits for.
+
+    The host's time in a copy alone tells nothing, for that is where earlier work of the device
+    surfaces: what counts is the lesser of it and the time in which no kernel ran. Saved: that time,
+    for a copy from pinned memory that nobody waits for runs beside the kernels.
+    """
+    if not is_on_device(evidence) or is_paced_by_loader(evidence):
+        return None
+    host_s = evidence.host_s["transfer"]
+    if host_s < MIN_SHARE * evidence.iteration_s:
+        return None
+    idle = idle_s(evidence)
+    if idle is None:
+        return Abstention(_NAME, "the device's utilization, sampled through NVML")
+    exposed_s = min(idle, host_s)
+    if exposed_s < MIN_SHARE * evidence.iteration_s:
+        return None
+    saved = evidence.share(exposed_s)
+    pinned = None if evidence.now.loading is None else evidence.now.loading.pin_memory
+    text = [
+        f"the host spends {percent(host_s / evidence.iteration_s)} of the iterations in copies",
+        f"the device runs no kernel in {percent(idle / evidence.iteration_s)} of them",
+    ]
+    ahead = "the copy runs beside the kernels of the batch before"
+    if pinned:
+        text.append("the loader pins its memory, so what copies waits for it")
+        remedies = [Remedy(f"batch.to(device, non_blocking=True): {ahead}", saved)]
+    else:
+        text.append("the loader does not pin its memory" if pinned is False else "")
+        both = "DataLoader(pin_memory=True) and batch.to(device, non_blocking=True)"
+        remedies = [Remedy(f"{both}: {ahead}", saved)]
+    remedies.append(Remedy("Copy less: send integers of few bytes, and convert on the device"))
+    return loss(_NAME, saved, [line for line in text if line], remedies)
+
+
+RULE = Rule(_NAME, _judge)
