@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -23,11 +24,13 @@ class Subject:
     Attributes:
         save: Starts a save and returns what waits until it is durable; its own time is the stall.
         load: Returns the newest state.
+        settle: Waits for what comes after: an older checkpoint is removed once the new one exists.
         close: Ends it.
     """
 
     save: Callable[[Tree], Callable[[], None]]
     load: Callable[[], Tree]
+    settle: Callable[[], None] = lambda: None
     close: Callable[[], None] = lambda: None
 
 
@@ -75,7 +78,7 @@ def lightning_async(folder: Path) -> Subject:
     return Subject(
         save,
         lambda: TorchCheckpointIO().load_checkpoint(str(target), weights_only=True),
-        plugin.teardown,
+        close=plugin.teardown,
     )
 
 
@@ -103,14 +106,14 @@ def dcp_async(folder: Path) -> Subject:
         dcp.load(tree, checkpoint_id=str(folder / str(number)))
         return tree
 
-    return Subject(save, load, dist.destroy_process_group)
+    return Subject(save, load, close=dist.destroy_process_group)
 
 
 def costlens(folder: Path) -> Subject:
     """costlens: a snapshot into memory that is reused; hashed, written and synced by its thread."""
     from costlens.protect.commit import Committer
     from costlens.protect.manager import Keeper
-    from costlens.protect.manifest import CheckpointName
+    from costlens.protect.manifest import CheckpointName, Manifest
     from costlens.protect.shelf import Shelf
     from costlens.protect.snapshot import HostBuffer, load_tree
     from costlens.protect.writer import SaveJob, Writer
@@ -119,7 +122,15 @@ def costlens(folder: Path) -> Subject:
     store = Store(str(folder))
     shelf, buffer = Shelf(store, "bench"), HostBuffer()
     facts = {"run_id": "bench", "costlens_version": "0"}
-    keeper = Keeper(Committer(store, "bench"), shelf, 2, lambda: facts)
+    exists = threading.Event()
+
+    class Telling(Committer):
+        def commit(self, name: CheckpointName, manifest: Manifest) -> str:
+            key = super().commit(name, manifest)
+            exists.set()
+            return key
+
+    keeper = Keeper(Telling(store, "bench"), shelf, 2, lambda: facts)
     writer = Writer(time.perf_counter_ns)
     number = 0
 
@@ -136,15 +147,15 @@ def costlens(folder: Path) -> Subject:
             snapshot.num_bytes,
             lambda: keeper.publish(name, "interval", snapshot, time.time()),
         )
+        exists.clear()
         assert writer.submit(job)
+        return lambda: exists.wait(600) and None
 
-        def wait() -> None:
-            assert writer.wait(600)
-            for result in writer.take_results():
-                if result.error is not None:
-                    raise result.error
-
-        return wait
+    def settle() -> None:
+        assert writer.wait(600)
+        for result in writer.take_results():
+            if result.error is not None:
+                raise result.error
 
     def load() -> Tree:
         loaded = shelf.load_newest(0)
@@ -155,7 +166,7 @@ def costlens(folder: Path) -> Subject:
     def close() -> None:
         assert writer.close(60)
 
-    return Subject(save, load, close)
+    return Subject(save, load, settle, close)
 
 
 SUBJECTS: dict[str, Callable[[Path], Subject]] = {

@@ -53,25 +53,26 @@ class Boundaries:
         is_told: Whether the loop tells its steps itself, as one with checkpoints does, so that
             iterations are no boundaries.
         pause: What looks, before each fetch, whether the run is asked to leave an evaluation.
+        reason: Why the training is to end where it stands, or None.
     """
 
     __slots__ = (
         "_counters",
         "_num_steps",
-        "_reason",
         "_state",
         "actions",
         "agreement",
         "count_steps",
         "is_told",
         "pause",
+        "reason",
     )
 
     def __init__(self, state: AttemptState, counters: Counters) -> None:
         self._state = state
         self._counters = counters
         self._num_steps = 0
-        self._reason: str | None = None
+        self.reason: str | None = None
         self.agreement: Agreeing | None = None
         self.actions: dict[str, Callable[[str], None]] = {}
         self.is_told = False
@@ -81,11 +82,11 @@ class Boundaries:
     @property
     def should_stop(self) -> bool:
         """Return whether all ranks have agreed to end the training, and have come there."""
-        return self._reason is not None
+        return self.reason is not None
 
     def stop(self, reason: str) -> None:
         """End the training here, where that is settled otherwise."""
-        self._reason = reason
+        self.reason = reason
 
     def reach(self) -> bool:
         """Count a boundary, act, and return whether the training is to end there; 0.2 µs.
@@ -96,13 +97,13 @@ class Boundaries:
             action = faults.call("protect.boundary", self.agreement.reach_boundary)
             if action is not None:
                 self._act(action)
-        if self._reason is not None:
-            self._state.end_reason = self._reason  # again where the run goes on with another fit
-        return self._reason is not None
+        if self.reason is not None:
+            self._state.end_reason = self.reason  # again where the run goes on with another fit
+        return self.reason is not None
 
     def _act(self, action: str) -> None:
         if action.startswith(STOP):
-            self._reason = action.removeprefix(STOP)
+            self.reason = action.removeprefix(STOP)
         else:
             name, _, rest = action.partition(":")
             faults.call("protect.boundary", self.actions[name], rest)

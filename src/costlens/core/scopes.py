@@ -154,8 +154,9 @@ class IterationScope:
         if kind is None:
             self._count()
             self._recorder.cut_to(depth)
-            if self._boundaries is not None:
-                self._boundaries.note_iteration()
+            boundaries = self._boundaries
+            if boundaries is not None and boundaries.agreement is not None:
+                boundaries.note_iteration()
         else:
             self._timeline.unwind(depth)
 
@@ -168,20 +169,25 @@ class IterationScope:
             counters.micro_batches += 1
             self._values.refuse()
         samples, slots, tokens, loss_tokens = self._counts
+        # What the counters' own methods do, without their calls.
         if type(samples) is int and 0 <= samples <= MAX_COUNT:
-            counters.add_samples(samples)
+            known = counters.samples
+            counters.samples = samples if known < 0 else known + samples
         elif samples is not None:
             self._hand_over("samples", samples)
         if type(slots) is int and 0 <= slots <= MAX_COUNT:
-            counters.add_slots(slots)
+            known = counters.slots
+            counters.slots = slots if known < 0 else known + slots
         elif slots is not None:
             self._hand_over("slots", slots)
         if type(tokens) is int and 0 <= tokens <= MAX_COUNT:
-            counters.add_tokens(tokens)
+            known = counters.tokens
+            counters.tokens = tokens if known < 0 else known + tokens
         elif tokens is not None:
             self._hand_over("tokens", tokens)
         if type(loss_tokens) is int and 0 <= loss_tokens <= MAX_COUNT:
-            counters.add_loss_tokens(loss_tokens)
+            known = counters.loss_tokens
+            counters.loss_tokens = loss_tokens if known < 0 else known + loss_tokens
         elif loss_tokens is not None:
             self._hand_over("loss_tokens", loss_tokens)
 

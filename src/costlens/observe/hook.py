@@ -17,6 +17,8 @@ from costlens.core.guard import faults
 
 __all__ = ["Hook", "ModuleHook"]
 
+_PLACE = "plain.hook"
+
 
 class Hook:
     """A callable that torch keeps in the user's objects.
@@ -32,14 +34,17 @@ class Hook:
     __torch_unserializable__ = True
 
     def __init__(self, report: Callable[..., None]) -> None:
-        self._report = faults.shield("plain.hook", report)
+        self._report = report
 
     def __call__(self, *args: Any) -> None:
         """Report; training thread, about 1 µs besides what the report costs."""
         if _is_compiling():
             self._meet_compiler(*args)
         elif _get_callback() is None:
-            self._report(*args)
+            try:
+                self._report(*args)
+            except Exception as error:  # noqa: BLE001 - what `faults.call` does, without its call
+                faults.absorb(_PLACE, error)
         else:
             self._run_apart(*args)
 
@@ -51,7 +56,7 @@ class Hook:
     # a real loop, so it stands only where dynamo is at work.
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _run_apart(self, *args: Any) -> None:
-        self._report(*args)
+        faults.call(_PLACE, self._report, *args)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (getattr, (contextlib.nullcontext(), "__exit__"))

@@ -44,7 +44,7 @@ class WatchedIterator(Generic[T]):
         transfer: Moves a batch to a device, or None.
     """
 
-    __slots__ = ("_begin", "_end", "_iterator", "_loop", "_next", "_transfer")
+    __slots__ = ("_iterator", "_loop", "_next", "_transfer")
 
     def __init__(
         self,
@@ -56,9 +56,6 @@ class WatchedIterator(Generic[T]):
         self._iterator = iterator
         self._next = iterator.__next__
         self._transfer = transfer
-        if loop is not None:
-            self._begin = faults.shield(_PLACE, loop.begin_fetch)
-            self._end = faults.shield(_PLACE, loop.end_fetch)
 
     def __iter__(self) -> WatchedIterator[T]:
         return self
@@ -67,15 +64,26 @@ class WatchedIterator(Generic[T]):
         loop = self._loop
         if loop is not None and loop.must_stop():
             raise StopIteration
-        if loop is None or not self._begin(self._iterator):
+        # What `fetch` does, without a call of it, and as few as can be: between two fetches the
+        # training empties the caches, and every function that runs has to come from memory.
+        is_watched = False
+        if loop is not None:
+            try:
+                is_watched = loop.begin_fetch(self._iterator)
+            except Exception as error:  # noqa: BLE001 - what `faults.call` does
+                faults.absorb(_PLACE, error)
+        if not is_watched or loop is None:
             batch = self._next()
-        else:  # what `fetch` does, without a call of it
+        else:
             has_batch = False
             try:
                 batch = self._next()
                 has_batch = True
             finally:
-                self._end(has_batch)
+                try:
+                    loop.end_fetch(has_batch)
+                except Exception as error:  # noqa: BLE001 - what `faults.call` does
+                    faults.absorb(_PLACE, error)
         transfer = self._transfer
         if transfer is None:
             return batch

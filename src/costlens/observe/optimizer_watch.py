@@ -47,8 +47,10 @@ class OptimizerWatch:
             handle.remove()
 
     def _begin(self, _optimizer: object, _args: object, _kwargs: object) -> None:
-        _close_abandoned_backward(self._loop)
-        self._loop.begin_step(self)
+        loop = self._loop
+        if loop.is_in_backward:
+            _close_abandoned_backward(loop)
+        loop.begin_step(self)
 
     def _end(self, optimizer: torch.optim.Optimizer, _args: object, _kwargs: object) -> None:
         loop = self._loop

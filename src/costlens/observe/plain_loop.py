@@ -166,9 +166,17 @@ class PlainLoop:
             self._mend()
         depth = self._fetch_depth = len(timeline.levels) - 1
         if depth == 0:
-            self._end_iteration()
+            num_cut = self._counters.iterations
+            if self._is_explicit and num_cut != self._num_cut:  # what the call would do
+                self._num_cut = num_cut
+                self._is_trained = self._is_propagated = False
+                self._takers.clear()
+            else:
+                self._end_iteration()
         self._taker = id(taker)
-        now_ns = timeline.enter(self._fetch_phase(depth, self._taker))
+        is_usual = not self.models and timeline.base != _STARTUP
+        phase = _DATA_WAIT if is_usual else self._fetch_phase(depth, self._taker)
+        now_ns = timeline.enter(phase)
         if self._num_fetches == 0:
             self._state.first_fetch_ns = now_ns
         if depth == 0 and not self._takers:
@@ -185,7 +193,11 @@ class PlainLoop:
         Evaluation goes on, where the models tell that it is one.
         """
         boundaries = self._boundaries
-        if boundaries is None or self._fetch_depth != _NOT_OPEN or not self.is_here():
+        if boundaries is None or (
+            boundaries.pause is None and boundaries.agreement is None and boundaries.reason is None
+        ):
+            return False
+        if self._fetch_depth != _NOT_OPEN or not self.is_here():
             return False
         if boundaries.pause is not None:
             boundaries.pause()
