@@ -1,5 +1,5 @@
-# make demo, make test, make lint, make docs, make bench. Everything runs in .venv, which is made on
-# first use and left alone until pyproject.toml or constraints.txt change.
+# make demo, make test, make lint, make docs, make bench, make backends. Everything runs in .venv,
+# which is made on first use and left alone until pyproject.toml or constraints.txt change.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
@@ -11,7 +11,7 @@ DEMO_READY := $(VENV)/.ready-demo
 TEST_READY := $(VENV)/.ready-test
 BENCH_READY := $(VENV)/.ready-bench
 
-.PHONY: demo test lint docs bench clean
+.PHONY: demo test lint docs bench backends clean
 .DEFAULT_GOAL := demo
 
 demo: $(DEMO_READY)
@@ -21,6 +21,7 @@ demo: $(DEMO_READY)
 # They come first, so that the last line counts the suite; exit code 5 says nothing was selected.
 # One torch thread a worker: two workers with two each would wait for one another on two cores.
 test: lint
+	@$(MAKE) --no-print-directory backends || echo "tests that need the back-ends will be skipped"
 	$(BIN)/pytest -m timing $(PYTEST_ARGS) || test $$? -eq 5
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) -m "not timing" $(PYTEST_ARGS)
 
@@ -30,6 +31,10 @@ lint: $(TEST_READY)
 	$(BIN)/mypy
 	$(if $(wildcard tests/typing/*.py),$(BIN)/mypy $(wildcard tests/typing/*.py))
 	$(BIN)/lint-imports
+
+# The back-ends that tests run on loopback: VictoriaMetrics, Prometheus, Alertmanager; no root.
+backends:
+	tests/backends/install.sh
 
 docs: $(TEST_READY)
 	$(BIN)/python docs/generate.py
