@@ -75,6 +75,7 @@ NAMES = {
     "costlens.run.ranks.reporting",
     "costlens.run.state",
     "costlens.samples",
+    "costlens.stall.age",
     "costlens.startup.first_step",
     "costlens.startup.gang_wait",
     "costlens.step.current",

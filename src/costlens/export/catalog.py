@@ -111,6 +111,13 @@ METRICS: tuple[Metric, ...] = (
         _PHASES,
     ),
     Metric(
+        "costlens.stall.age",
+        "gauge",
+        "s",
+        "How long the training thread has not moved, where that is a stall; 0 while it moves.",
+        one(lambda s: s.record.stall.age_s if s.record.stall else 0.0),
+    ),
+    Metric(
         "costlens.queue.wait",
         "gauge",
         "s",

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from costlens.core.device_records import GpuPart
 from costlens.core.guard import faults
 from costlens.core.phases import Phase
-from costlens.core.records import ExportHealth, Outcome, TelemetryPart
+from costlens.core.records import ExportHealth, Outcome, StallPart, TelemetryPart
 from costlens.core.snapshot import Snapshot
 from costlens.core.window import Histogram
 from costlens.export import catalog
@@ -381,3 +381,11 @@ def test_unit_costs_of_the_run_name_what_they_are_per() -> None:
     assert run.run_totals is not None
     run.run_totals = run.run_totals.model_copy(update={"cost": {"EUR": "1", "USD": "1"}})
     assert values(run.look(), "costlens.run.unit.cost") == {}
+
+
+def test_a_stall_is_told_by_its_age_and_its_absence_by_0() -> None:
+    """An alert needs no knowledge of limits: above 0 the rank has judged that it stands still."""
+    run = complete()
+    assert values(run.look(), "costlens.stall.age") == {"": 0}
+    run.state.stall = StallPart(phase="data_wait", since=1.0, age_s=75.0, limit_s=60.0)
+    assert values(run.look(), "costlens.stall.age") == {"": 75}
