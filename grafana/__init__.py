@@ -1,0 +1,1 @@
+"""What people look at: dashboards, alerts and provisioning of Grafana, generated from Python."""
