@@ -31,6 +31,7 @@ lint: $(TEST_READY)
 	$(BIN)/mypy
 	$(if $(wildcard tests/typing/*.py),$(BIN)/mypy $(wildcard tests/typing/*.py))
 	$(BIN)/lint-imports
+	$(BIN)/python -m grafana.build --check
 
 # The back-ends that tests run on loopback: VictoriaMetrics, Prometheus, Alertmanager; no root.
 backends:
@@ -38,6 +39,7 @@ backends:
 
 docs: $(TEST_READY)
 	$(BIN)/python docs/generate.py
+	$(BIN)/python -m grafana.build
 
 # BENCH_ARGS=--write-readme puts the tables into README.md. Run it on a machine that does nothing else.
 bench: $(BENCH_READY)

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
 
+from costlens.account.restarts import MIN_LOOP
+from costlens.cli.grafana import GRAFANA_URL, RUNBOOK_URL
+
 __all__ = [
     "SETTINGS",
     "Dashboards",
@@ -41,6 +44,7 @@ class Thresholds:
         queue_wait_s: A job that waited for longer before it began.
         read_s: 99th percentile of the durations of reads of the data set.
         failed_runs_ratio: Share of the runs of a day that ended badly.
+        restart_loop: Attempts in a row that ended badly without getting further.
         cost_per_token_ratio: Money per token now over what it was before.
         budget_hour_ratio: Share of its budget that a run spends in an hour.
         budget_left_s: Time after which the budget is gone at the present rate.
@@ -63,6 +67,7 @@ class Thresholds:
     queue_wait_s: float = 4 * 3600
     read_s: float = 1
     failed_runs_ratio: float = 0.2
+    restart_loop: float = MIN_LOOP
     cost_per_token_ratio: float = 1.25
     budget_hour_ratio: float = 0.05
     budget_left_s: float = 6 * 3600
@@ -127,8 +132,8 @@ class Links:
             case. The default is a name that can never exist.
     """
 
-    grafana_url: str = "http://localhost:3000"
-    runbook_url: str = "https://runbooks.example/costlens"
+    grafana_url: str = GRAFANA_URL
+    runbook_url: str = RUNBOOK_URL
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +145,9 @@ class Settings:
         ranks: Selector of the chosen ranks of one run in a dashboard.
         runs: Selector of the chosen runs in a dashboard.
         team: Selector of the chosen teams, on ``costlens_run_info`` alone.
+        own_phases: What a rank does before it meets the others. In data-parallel training a slow
+            rank makes the others wait in `backward` and `communication`, so these tell nothing
+            of its own speed.
         export_s: How often a rank exports: what a scrape interval and ``$__interval`` start from.
     """
 
@@ -152,6 +160,9 @@ class Settings:
     ranks: str = 'costlens_run_id="$run",costlens_rank=~"$rank"'
     runs: str = 'costlens_run_id=~"$run"'
     team: str = 'costlens_team=~"$team"'
+    own_phases: tuple[str, ...] = (
+        *("data_wait", "transfer", "forward", "optimizer", "callbacks", "logging", "other"),
+    )
     export_s: float = 10
 
 

@@ -24,6 +24,7 @@ PARTS = frozenset(
         "cuda",
         "gcs",
         "grafana",
+        "grammars",
         "kubernetes",
         "lightning_oldest",
         "mounts",

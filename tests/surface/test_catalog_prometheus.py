@@ -12,46 +12,13 @@ from opentelemetry.sdk.metrics.export import MetricsData
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric as Family
 
-from costlens.export.catalog import METRICS, Kind, Metric
+from costlens.export.catalog import METRICS
 from costlens.export.otel_metrics import MetricsExporter
+from grafana.names import series_names, translate
 from tests.unit.export.rehearsal import Outbox, complete
 
-# OpenTelemetry's "Prometheus and OpenMetrics compatibility", metric metadata and units.
-UNITS = {
-    "s": "seconds",
-    "By": "bytes",
-    "J": "joules",
-    "W": "watts",
-    "Cel": "celsius",
-    "Hz": "hertz",
-}
 # OpenTelemetry named it: a server adds the suffix of a ratio, the exporter does not.
 TWO_NAMES = {"hw_gpu_utilization_ratio": "hw_gpu_utilization"}
-PER_UNITS = {"s": "second", "m": "minute", "h": "hour"}
-
-
-def translate(name: str, unit: str, kind: Kind) -> str:
-    """Return the name a Prometheus server gives a metric that arrives by OTLP."""
-    tokens = [token for token in re.split(r"[^a-zA-Z0-9:]+", name) if token]
-    main, _, per = re.sub(r"\{[^}]*\}", "", unit).partition("/")
-    main, per = UNITS.get(main, main), PER_UNITS.get(per, per)
-    if main and main != "1" and main not in tokens:
-        tokens.append(main)
-    if per and per not in tokens:
-        tokens += ["per", per]
-    if kind == "counter":
-        tokens = [token for token in tokens if token != "total"] + ["total"]
-    if kind == "gauge" and unit == "1":
-        tokens = [token for token in tokens if token != "ratio"] + ["ratio"]
-    return "_".join(tokens)
-
-
-def series_names(metric: Metric) -> set[str]:
-    """Return the series names a metric has by OTLP."""
-    name = translate(metric.name, metric.unit, metric.kind)
-    if metric.kind == "histogram":
-        return {f"{name}_{part}" for part in ("bucket", "count", "sum")}
-    return {name}
 
 
 @pytest.fixture

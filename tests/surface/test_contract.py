@@ -74,6 +74,7 @@ OPTIONS = {
     "checkpoints ls": {"url", "--run", "--json"},
     "checkpoints verify": {"url", "--run", "--json"},
     "checkpoints prune": {"url", "--run", "--keep", "--dry-run", "--json"},
+    "grafana export": {"directory", "--force", "--alerts", "--grafana-url", "--runbook-url"},
     "config": {"--dir", "--json"},
     "prices": {
         *("--accelerator", "--book", "--provider", "--region", "--instance-type", "--spot"),
@@ -105,8 +106,9 @@ def test_settings_are_known_by_name() -> None:
 def test_commands_and_options_are_known_by_name() -> None:
     """A new option is a decision, not an accident."""
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    for name, command in commands.pop("checkpoints").commands.items():
-        commands[f"checkpoints {name}"] = command
+    for group in ("checkpoints", "grafana"):
+        for name, command in commands.pop(group).commands.items():
+            commands[f"{group} {name}"] = command
     seen = {
         name: {option for param in command.params for option in param.opts} - {"--help", "-h"}
         for name, command in commands.items()

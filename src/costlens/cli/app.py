@@ -16,6 +16,7 @@ from costlens.cli.checkpoints import checkpoints
 from costlens.cli.config import config
 from costlens.cli.demo_command import demo
 from costlens.cli.export import export
+from costlens.cli.grafana import grafana
 from costlens.cli.prices import prices
 from costlens.cli.replay import replay
 from costlens.cli.report import report
@@ -39,6 +40,7 @@ app = typer.Typer(
 for command in (report, runs, tune, export, replay, config, prices, demo):
     app.command()(command)
 app.add_typer(checkpoints, name="checkpoints")
+app.add_typer(grafana, name="grafana")
 
 
 def main() -> None:

@@ -1,0 +1,100 @@
+"""``costlens grafana export``: dashboards, data sources and alert rules, as files for a site."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from costlens.errors import ConfigError
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+__all__ = ["GRAFANA_URL", "RUNBOOK_URL", "grafana", "read_files"]
+
+GRAFANA_URL = "http://localhost:3000"
+"""Where alerts say that Grafana is; what integrations/local-stack starts."""
+
+RUNBOOK_URL = "https://runbooks.example/costlens"
+"""Where alerts say that the runbook is; a name that can never exist."""
+
+_ALERTS = {
+    "prometheus": "prometheus/rules/costlens-alerts.yaml",
+    "grafana": "provisioning/alerting/costlens.yaml",
+}
+
+grafana = typer.Typer(no_args_is_help=True, help="What Grafana needs: dashboards and alerts.")
+
+
+@grafana.callback()
+def group() -> None:
+    """What Grafana needs: dashboards and alerts."""
+
+
+@grafana.command()
+def export(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Where to write; is made if it is not there.")
+    ],
+    *,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write over files that are there and differ.")
+    ] = False,
+    alerts: Annotated[
+        Literal["prometheus", "grafana"],
+        typer.Option(help="Who evaluates the alerts; recording rules are Prometheus's either way."),
+    ] = "prometheus",
+    grafana_url: Annotated[
+        str, typer.Option(metavar="URL", help="Grafana's address, for links in alerts.")
+    ] = GRAFANA_URL,
+    runbook_url: Annotated[
+        str, typer.Option(metavar="URL", help="Where you serve runbook.md, for links in alerts.")
+    ] = RUNBOOK_URL,
+) -> None:
+    """Write dashboards, data sources and alert rules as files; needs no network."""
+    others = {path for who, path in _ALERTS.items() if who != alerts}
+    texts = {
+        name: text.replace(GRAFANA_URL, grafana_url.rstrip("/")).replace(RUNBOOK_URL, runbook_url)
+        for name, text in read_files().items()
+        if name not in others
+    }
+    _refuse_to_overwrite(directory, texts, force=force)
+    for name, text in sorted(texts.items()):
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    typer.echo(f"{len(texts)} files in {directory}: provisioning/ belongs to Grafana")
+
+
+def _refuse_to_overwrite(directory: Path, texts: dict[str, str], *, force: bool) -> None:
+    if directory.exists() and not directory.is_dir():
+        raise ConfigError(f"DIR must be a folder, and {directory} is a file")
+    differing = [
+        name
+        for name, text in sorted(texts.items())
+        if (directory / name).exists() and (directory / name).read_text("utf-8") != text
+    ]
+    if differing and not force:
+        raise ConfigError(
+            f"{directory} has {len(differing)} of these files with other content, such as "
+            f"{differing[0]}; --force writes over them"
+        )
+
+
+def read_files() -> dict[str, str]:
+    """Return the text of every file that can be exported, by its path."""
+    return _read_tree(files("costlens") / "data" / "grafana", "")
+
+
+def _read_tree(folder: Traversable, prefix: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for entry in folder.iterdir():
+        name = f"{prefix}{entry.name}"
+        if entry.is_dir():
+            found |= _read_tree(entry, f"{name}/")
+        else:
+            found[name] = entry.read_text(encoding="utf-8")
+    return found

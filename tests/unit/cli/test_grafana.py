@@ -1,0 +1,80 @@
+"""`costlens grafana export`: the files of the package, with a site's own addresses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from costlens.cli import grafana
+from tests.unit.cli.conftest import Cli
+
+PAGES = "provisioning/dashboards/costlens"
+
+
+def test_everything_is_written(cli: Cli, tmp_path: Path) -> None:
+    """Dashboards, data sources and the provider land where Grafana looks for them."""
+    code, out, _ = cli("grafana", "export", str(tmp_path / "site"))
+    assert code == 0
+    assert "provisioning/" in out
+    pages = list((tmp_path / "site" / PAGES).glob("*.json"))
+    assert len(pages) == 6
+    assert all(json.loads(page.read_text())["uid"] == page.stem for page in pages)
+    provider = yaml.safe_load((tmp_path / "site/provisioning/dashboards/costlens.yaml").read_text())
+    assert provider["providers"][0]["options"]["path"] == f"/etc/grafana/{PAGES}"
+
+
+def test_a_second_export_changes_nothing(cli: Cli, tmp_path: Path) -> None:
+    """Repeating it is no mistake as long as nobody has edited the files."""
+    assert cli("grafana", "export", str(tmp_path))[0] == 0
+    assert cli("grafana", "export", str(tmp_path))[0] == 0
+
+
+def test_edited_files_are_kept(cli: Cli, tmp_path: Path) -> None:
+    """What somebody has changed is not lost: the export refuses, whole, until it is forced."""
+    cli("grafana", "export", str(tmp_path))
+    edited = tmp_path / PAGES / "costlens-run.json"
+    text = edited.read_text()
+    edited.write_text("{}")
+    other = tmp_path / PAGES / "costlens-runs.json"
+    other.unlink()
+    code, _, error = cli("grafana", "export", str(tmp_path))
+    assert code == 2
+    assert "costlens-run.json" in error
+    assert "--force" in error
+    assert edited.read_text() == "{}"
+    assert not other.exists()
+    assert cli("grafana", "export", str(tmp_path), "--force")[0] == 0
+    assert edited.read_text() == text
+
+
+def test_a_file_is_no_folder(cli: Cli, tmp_path: Path) -> None:
+    """A target that is a file is named, and left alone."""
+    (tmp_path / "site").write_text("mine")
+    code, _, error = cli("grafana", "export", str(tmp_path / "site"))
+    assert code == 2
+    assert "must be a folder" in error
+    assert (tmp_path / "site").read_text() == "mine"
+
+
+def test_the_packages_files_hold_no_place_of_this_machine() -> None:
+    """What is shipped names no folder of the machine it was made on, and no unfinished address."""
+    tree = grafana.read_files()
+    assert len(tree) >= 8
+    for name, text in tree.items():
+        assert "/home/" not in text, name
+        assert "/tmp/" not in text, name
+
+
+@pytest.mark.parametrize("url", ["https://grafana.site.example", "https://grafana.site.example/"])
+def test_links_lead_to_the_sites_own_grafana(cli: Cli, tmp_path: Path, url: str) -> None:
+    """Addresses given on the command line stand in every file instead of the defaults."""
+    runbook = "https://wiki.site.example/costlens"
+    cli("grafana", "export", str(tmp_path), "--grafana-url", url, "--runbook-url", runbook)
+    texts = [path.read_text() for path in tmp_path.rglob("*") if path.is_file()]
+    assert texts
+    assert not [text for text in texts if grafana.GRAFANA_URL in text]
+    assert not [text for text in texts if grafana.RUNBOOK_URL in text]
+    assert not [text for text in texts if "site.example//" in text]
