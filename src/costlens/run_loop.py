@@ -110,6 +110,7 @@ class RunLoop:
             raise ConfigError(f"there is no phase {name!r}; the phases are {', '.join(NAMES)}")
         if not self.is_active or self._parts is None:
             return INERT_SCOPE
+        self._parts.state.count_phase(name)
         return PhaseScope(self._parts.timeline, Phase[name.upper()])
 
     def log(self, /, **metrics: Any) -> None:

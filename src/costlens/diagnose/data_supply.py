@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from costlens.diagnose.measures import MIN_SHARE, is_event, reach, rise
+from costlens.diagnose.measures import MIN_SHARE, is_event, is_on_device, reach, rise
 
 if TYPE_CHECKING:
     from costlens.core.records import RankRecord
@@ -33,7 +33,7 @@ _LEAST_LOOKS = 8
 # Batches that are late now and then, for some take longer to make, leave waits below it.
 _PACED_SHARE = 0.1
 
-# The training thread keeps a CPU busy, computing or waiting for its device.
+# The training thread keeps a CPU busy that it waits for its device with.
 _OWN_CPUS = 1.0
 
 # Workers that have the CPU for less than this share of their time wait for something else.
@@ -57,7 +57,7 @@ class DataSupply:
         num_workers: Worker processes; None where that is not known.
         load_s: What one worker (or the loop itself) takes for a batch; None with the workers.
         read_s: Time in reads and opens; None where nobody counts them.
-        cpu_s: CPU time of the workers; None without workers.
+        cpu_s: CPU time of the workers, or at most of the loop for it; None unknown.
         collate_share: Share (0 to 1) of looks at a waiting loop that found it collating; None where
             it does not collate itself.
         spare_cpus: CPUs for workers beside the training process; None where that is not known.
@@ -116,7 +116,6 @@ def find_supply(evidence: Evidence) -> DataSupply | None:
     num_workers = _count_workers(evidence.now)
     if num_workers is None:
         return DataSupply("data_wait", batch_s, wait_s, None)
-    spare = _spare_cpus(evidence)
     read_s = _read_s(evidence, num)
     if num_workers == 0:
         # What the loop takes to make a batch, hidden behind its device or not.
@@ -125,11 +124,17 @@ def find_supply(evidence: Evidence) -> DataSupply | None:
         seen_s = None if read is None else read * load_s
         read_s = max((s for s in (read_s, seen_s) if s is not None), default=None)
         cause = _name_own(load_s, read_s, collate)
-        return DataSupply(cause, batch_s, wait_s, 0, load_s, read_s, None, collate, spare)
+        # How much of its CPU time goes into batches nobody tells: at most all of it.
+        busy = _busy_cpus(evidence)
+        cpu_s = None if busy is None else min(load_s, busy * batch_s)
+        spare = _spare_cpus(evidence, 0.0 if busy is None else busy - (cpu_s or 0.0) / batch_s)
+        return DataSupply(cause, batch_s, wait_s, 0, load_s, read_s, cpu_s, collate, spare)
+    spare = _spare_cpus(evidence, _busy_cpus(evidence) or 0.0)
     load_s = num_workers * batch_s
     total_s = rise(evidence, "host", "loader", "cpu_s")
     cpu_s = None if total_s is None else total_s / num
-    cause = _name_workers(load_s, read_s, cpu_s, None if spare is None else spare * batch_s)
+    spare_s = None if spare is None else spare * batch_s
+    cause = _name_workers(num_workers, load_s, read_s, cpu_s, spare_s)
     return DataSupply(cause, batch_s, wait_s, num_workers, load_s, read_s, cpu_s, None, spare)
 
 
@@ -155,7 +160,7 @@ def _name_own(load_s: float, read_s: float | None, collate_share: float | None) 
 
 
 def _name_workers(
-    load_s: float, read_s: float | None, cpu_s: float | None, spare_s: float | None
+    num: int, load_s: float, read_s: float | None, cpu_s: float | None, spare_s: float | None
 ) -> str:
     """Return the cause where workers are behind; seconds of each per batch, and of CPU to spare."""
     if read_s is not None and read_s >= _MAIN_SHARE * load_s:
@@ -164,7 +169,9 @@ def _name_workers(
         return "data_wait"
     if spare_s is not None and cpu_s >= _USED_UP * spare_s:
         return "data_preprocessing"
-    return "too_few_workers" if cpu_s >= _BUSY_WORKER * load_s else "data_wait"
+    # Whatever a single worker waits for, it waits for it once at a time. Several may be waiting for
+    # one another, or for something that has no more to give.
+    return "too_few_workers" if num == 1 or cpu_s >= _BUSY_WORKER * load_s else "data_wait"
 
 
 def _count_workers(record: RankRecord) -> int | None:
@@ -184,17 +191,21 @@ def _look_share(evidence: Evidence, name: str) -> float | None:
     return None if seen is None or seen < _LEAST_LOOKS else (found or 0.0) / seen
 
 
-def _spare_cpus(evidence: Evidence) -> float | None:
-    """Return this rank's share of the CPUs it may run on, less what its own process uses."""
-    record = evidence.now
-    usable = reach(record, "host", "process", "usable_cpus")
-    if usable is None:
-        return None
-    busy = reach(record, "host", "process", "cpus_busy")
+def _busy_cpus(evidence: Evidence) -> float | None:
+    """Return the CPUs that the training process keeps busy, without its workers."""
     if evidence.before is not None and evidence.before.host is not None:
         user, system = (
             rise(evidence, "host", "process", name) for name in ("cpu_user_s", "cpu_system_s")
         )
         if user is not None and system is not None and evidence.total_s > 0:
-            busy = (user + system) / evidence.total_s
-    return max(1.0, usable / record.rank.local_world_size - max(_OWN_CPUS, busy or 0.0))
+            return (user + system) / evidence.total_s
+    return reach(evidence.now, "host", "process", "cpus_busy")
+
+
+def _spare_cpus(evidence: Evidence, busy: float) -> float | None:
+    """Return this rank's share of the CPUs it may run on, less those that are busy training."""
+    usable = reach(evidence.now, "host", "process", "usable_cpus")
+    if usable is None:
+        return None
+    own = usable / evidence.now.rank.local_world_size
+    return max(1.0, own - max(_OWN_CPUS if is_on_device(evidence) else 0.0, busy))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
 from torch.utils.data import DataLoader
 
+from costlens.config import Config
 from costlens.lightning import CostLensCallback
 from costlens.observe.loader_workers import LoaderWorkers, WorkerWatch
-from tests.adapters.lightning.jobs import Rows
+from tests.adapters.lightning.jobs import Rows, make_module, make_trainer, record_of, rows
 
 
 def _burn(_index: int) -> None:
@@ -102,3 +104,24 @@ def test_their_cpu_is_found_while_they_live(pl: ModuleType) -> None:
     assert record.host.process is not None
     assert record.host.process.ended_children_s is not None
     assert record.host.process.ended_children_s >= 0.8  # Lightning has waited for them
+
+
+def test_passes_saves_and_evaluations_are_counted(each_pl: ModuleType, tmp_path: Path) -> None:
+    """Three epochs are three passes over the training loader, whose later first waits are told."""
+
+    def sleep(_index: int) -> None:
+        time.sleep(0.05)
+
+    door = CostLensCallback(config=Config(summary=False, log_level="error"))
+    saves = each_pl.callbacks.ModelCheckpoint(
+        tmp_path / "saves", every_n_train_steps=2, save_top_k=-1
+    )
+    options = {"enable_checkpointing": True, "num_sanity_val_steps": 1}
+    trainer = make_trainer(each_pl, door, saves, max_epochs=3, limit_val_batches=1, **options)
+    trainer.fit(make_module(each_pl), rows(4, 2, read=sleep), rows(2))
+    record = record_of(door)
+    assert record.loading.num_passes == 3
+    assert (record.loading.num_workers, record.loading.batch_size) == (0, 2)
+    assert 0.2 <= record.loading.first_wait_s <= record.time_ns["data_wait"] / 1e9
+    assert record.attempt.num_evaluations == 3
+    assert record.attempt.num_saves == 3

@@ -178,3 +178,17 @@ def test_sums_never_change_and_settled_time_never_goes_back(data: st.DataObject)
     assert job.totals.settle(host) == job.totals.book(host)
     assert sum(job.totals.book(host)) == sum(host)
     assert all(a <= b for a, b in zip(settled, job.totals.settle(host), strict=True))
+
+
+def test_first_waits_of_passes_are_what_was_exposed() -> None:
+    """A pass begins with a long wait of the host, of which the device noticed a part only."""
+    job = Job()
+    job.cut()  # start-up
+    for turn in range(4):
+        if turn in (0, 2):
+            job.totals.pass_waits.begin(job.recorder.counters.iterations)
+        job.spend(Phase.DATA_WAIT, 5 * NS_PER_S)
+        job.spend(Phase.COMPUTE, NS_PER_S)
+        number = job.cut()
+        job.totals.resolve([(number, 2 * NS_PER_S)])
+    assert job.totals.pass_waits.wait_ns == 2 * NS_PER_S

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable
@@ -221,3 +222,25 @@ def test_the_thread_is_a_daemon_and_tells_what_it_costs() -> None:
     assert stages.pipeline.thread.name == "costlens-pipeline"
     assert stages.pipeline.stop(20)
     assert stages.pipeline.cpu_ns >= 5_000_000
+
+
+def test_the_training_thread_is_looked_at_between_two_drains() -> None:
+    """Several times a second, at uneven distances, so that no loop's period can hide from it."""
+    times_s: list[float] = []
+    recorder = Recorder(Timeline(FakeClock(), 0), 16)
+    pipeline = Pipeline(
+        recorder,
+        Totals(),
+        lambda: 0,
+        WINDOW_NS,
+        begin=lambda: None,
+        poll=lambda: None,
+        close=lambda _now_ns, _is_last: None,
+        look=lambda: times_s.append(time.monotonic()),
+    )
+    pipeline.start()
+    while len(times_s) < 6:
+        time.sleep(0.01)
+    assert pipeline.stop(20)
+    gaps_s = [after - before for before, after in itertools.pairwise(times_s)]
+    assert max(gaps_s) - min(gaps_s) > 0.01

@@ -105,12 +105,14 @@ def starving(
     worker_cpu_s: float = 0.0,
     reads: ReadsPart | None = None,
     usable_cpus: float = 16.0,
+    cpus_busy: float = 1.0,
     looks: dict[str, int] | None = None,
     **parts: Any,
 ) -> Evidence:
     """Return evidence about a loop on the CPU that waits for its batches."""
     host = make_host(
         usable_cpus=usable_cpus,
+        cpus_busy=cpus_busy,
         num_workers=num_workers or 0,
         worker_cpu_s=worker_cpu_s,
         reads=reads,

@@ -69,6 +69,27 @@ def test_a_loop_that_makes_its_batches_itself_needs_workers() -> None:
     assert names_of(evidence) == {"data_preprocessing"}
 
 
+def test_a_loop_that_sleeps_for_its_batches_needs_workers_more_than_cpus() -> None:
+    """A loop that waits without its CPU (a tenth is used) is helped by workers on two CPUs."""
+    evidence = starving(wait_s=95.0, compute_s=5.0, num_workers=0, usable_cpus=2.0, cpus_busy=0.1)
+    found = find(data_preprocessing.RULE, evidence)
+    assert found.saved_share == pytest.approx((100 - 95 / 18) / 120, rel=0.01)
+    assert "num_workers=18" in found.remedies[0].text
+
+
+def test_a_loop_without_a_cpu_to_spare_needs_cheaper_samples() -> None:
+    """All of one CPU goes into samples, and there is no other: workers would save nothing."""
+    evidence = starving(wait_s=95.0, compute_s=5.0, num_workers=0, usable_cpus=1.0)
+    found = find(data_preprocessing.RULE, evidence)
+    assert found.saved_share == pytest.approx(95 / 120, rel=0.01)
+    assert "cheaper" in found.remedies[0].text
+
+
+def test_one_worker_is_too_few_whatever_it_waits_for() -> None:
+    """It makes one batch at a time, on the CPU or not; several may wait for one another."""
+    assert names_of(starving(num_workers=1, worker_cpu_s=5.0)) == {"too_few_workers"}
+
+
 def test_c007_data_that_takes_nearly_all_time_is_named() -> None:
     """C007: a loop that waits for more than 90 % of its time is the loader's."""
     evidence = starving(wait_s=95.0, compute_s=5.0, num_workers=0, usable_cpus=64.0)

@@ -43,6 +43,8 @@ def _judge(evidence: Evidence) -> Verdict:
         f"DataLoader(num_workers={workers}): batches are made beside the training", saved
     )
     text = [_describe(supply), "the training process makes its batches itself: num_workers=0"]
+    if saved < wait / 2:  # too few CPUs for the workers that it would take
+        return loss(_NAME, wait, text, [cheaper, moved])
     return loss(_NAME, saved, text, [moved, Remedy(cheaper.text)])
 
 

@@ -1,0 +1,178 @@
+"""Looks at the training thread: what it waits for, and whether it waits for a device's result."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from types import FrameType
+from typing import Any
+
+import pytest
+import torch
+from fsspec.implementations.memory import MemoryFileSystem
+from torch.utils.data import DataLoader, Dataset
+
+from costlens.core.loading_records import LooksPart
+from costlens.core.phases import Phase
+from costlens.core.timeline import Timeline
+from costlens.observe.looks import Looks
+from costlens.testing import FakeClock
+
+
+class Scene:
+    """A timeline, and looks at whatever frame the test stands in when it says so."""
+
+    def __init__(self, phase: Phase, collate: object = None) -> None:
+        self.timeline = Timeline(FakeClock(), 0, Phase.OTHER)
+        self.timeline.enter(phase)
+        self.frame: FrameType | None = None
+        self.looks = Looks(self.timeline, lambda: collate, lambda _ident: self.frame)
+
+    def look_from(self) -> None:
+        """Look at the thread while it stands where this is called."""
+        self.frame = sys._getframe(1)
+        self.looks.look()
+
+    def seen(self) -> LooksPart:
+        """Return what was seen."""
+        part = self.looks.part()
+        assert part is not None
+        return part
+
+
+class Samples(Dataset[torch.Tensor]):
+    """Samples that call something while they are made."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self.call = call
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        self.call()
+        return torch.zeros(1)
+
+
+def _collate(call: Callable[[], None], samples: list[torch.Tensor]) -> torch.Tensor:
+    call()
+    return torch.stack(samples)
+
+
+def test_a_loop_that_makes_its_batches_is_seen_in_its_data_set() -> None:
+    """Each of four samples is seen in the making."""
+    scene = Scene(Phase.DATA_WAIT)
+    list(DataLoader(Samples(scene.look_from), batch_size=2))
+    assert scene.seen().model_dump(exclude_defaults=True) == {"num_waiting": 4, "in_dataset": 4}
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_collating_is_told_from_making_samples(is_known: bool) -> None:
+    """By the function where it is known, else by where torch calls it from."""
+    scene = Scene(Phase.DATA_WAIT)
+    collate = partial(_collate, scene.look_from)
+    scene.looks = Looks(
+        scene.timeline, lambda: collate if is_known else None, lambda _ident: scene.frame
+    )
+    list(DataLoader(Samples(lambda: None), batch_size=2, collate_fn=collate))
+    assert scene.seen().model_dump(exclude_defaults=True) == {"num_waiting": 2, "in_collate": 2}
+
+
+def test_reads_are_told_by_who_reads() -> None:
+    """A sample that stands in a file system of fsspec's kind is being read."""
+    scene = Scene(Phase.DATA_WAIT)
+
+    class Slow(MemoryFileSystem):  # type: ignore[misc]
+        def cat_file(self, *_: Any, **__: Any) -> bytes:
+            scene.look_from()
+            return b""
+
+    def read() -> None:
+        Slow().cat("/x")
+
+    list(DataLoader(Samples(read), batch_size=4))
+    assert scene.seen().in_read == 4
+
+
+def test_waiting_for_workers_is_waiting_in_their_queue() -> None:
+    """A loop with a worker stands where torch waits for its batches; looked at from elsewhere."""
+    entered, ready = threading.Event(), threading.Event()
+    timeline = Timeline(FakeClock(), 0, Phase.OTHER)
+
+    def train() -> None:
+        timeline.owner = threading.get_ident()
+        timeline.enter(Phase.DATA_WAIT)
+        entered.set()
+        for _ in DataLoader(_Stuck(), num_workers=1):
+            pass
+        ready.set()
+
+    looks = Looks(timeline, lambda: None)
+    thread = threading.Thread(target=train)
+    thread.start()
+    entered.wait(10)
+    while not ready.wait(0.05):
+        looks.look()
+    thread.join()
+    part = looks.part()
+    assert part is not None
+    assert part.in_queue > 0
+    assert part.in_collate == part.in_read == 0
+
+
+class _Stuck(Dataset[torch.Tensor]):
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        time.sleep(0.5)
+        return torch.zeros(1)
+
+
+class Loss:
+    """A result on a device; whoever asks it is looked at, as calls without frames would be seen."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene = scene
+
+    def _look(self) -> None:
+        self.scene.frame = sys._getframe(2)
+        self.scene.looks.look()
+
+    def item(self) -> float:
+        """Wait for the number."""
+        self._look()
+        return 0.0
+
+    def detach(self) -> None:
+        """Wait for nothing."""
+        self._look()
+
+
+def test_waits_for_a_result_are_told_by_the_call() -> None:
+    """`loss.item()` waits for the device, `loss.detach()` and arithmetic do not."""
+    scene = Scene(Phase.COMPUTE)
+    loss = Loss(scene)
+    total = 0.0
+    total += loss.item()
+    loss.detach()
+    part = scene.seen()
+    assert (part.num_iterating, part.in_sync) == (2, 1)
+
+
+def test_only_iterations_are_looked_at() -> None:
+    """Start-up, saves and evaluation are none of it; before anything was seen there is no part."""
+    for phase in (Phase.CHECKPOINT, Phase.VALIDATION):
+        scene = Scene(phase)
+        scene.look_from()
+        assert scene.looks.part() is None
+
+
+def test_a_thread_that_is_gone_is_not_seen() -> None:
+    """Without a frame there is nothing to count."""
+    scene = Scene(Phase.DATA_WAIT)
+    scene.looks.look()
+    assert scene.looks.part() is None
