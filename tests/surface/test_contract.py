@@ -62,6 +62,8 @@ SETTINGS = {
 }
 OPTIONS = {
     "report": {"run", "--dir", "--json", "--watch"},
+    "compare": {"runs", "--fail-above", "--baseline", "--save-baseline", "--dir", "--json"},
+    "doctor": {"--dir", "--json"},
     "tune": {"run", "--detail", "--for", "--rank", "--dir", "--json"},
     "runs": {"--dir", "--since", "--group-by", "--json"},
     "replay": {

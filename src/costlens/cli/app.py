@@ -13,8 +13,11 @@ import sys
 import typer
 
 from costlens.cli.checkpoints import checkpoints
+from costlens.cli.compare import compare
 from costlens.cli.config import config
 from costlens.cli.demo_command import demo
+from costlens.cli.doctor_command import doctor
+from costlens.cli.exit_codes import EXIT_FAILED, EXIT_USAGE
 from costlens.cli.export import export
 from costlens.cli.grafana import grafana
 from costlens.cli.prices import prices
@@ -26,9 +29,6 @@ from costlens.errors import ConfigError, CostlensError
 
 __all__ = ["app", "main"]
 
-EXIT_FAILED = 1
-EXIT_USAGE = 2
-
 app = typer.Typer(
     name="costlens",
     help="Shows where the time and the money of training runs go.",
@@ -37,7 +37,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (report, runs, tune, export, replay, config, prices, demo):
+for command in (report, runs, compare, tune, export, replay, config, doctor, prices, demo):
     app.command()(command)
 app.add_typer(checkpoints, name="checkpoints")
 app.add_typer(grafana, name="grafana")

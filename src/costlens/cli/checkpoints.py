@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from costlens.cli.options import JsonFlag, load_config, make_console, print_json
+from costlens.cli.progress import progress
 from costlens.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ RunOption = Annotated[
 ]
 _STYLES = {"whole": "green", "broken": "red", "rejected": "red", "unreachable": "yellow"}
 _MIN_KEPT = 2
+_MAX_SHOWN = 40
 
 
 @checkpoints.command("ls")
@@ -125,7 +127,13 @@ def _look(url: str | None, run: str | None, *, verify: bool) -> Iterator[tuple[S
         of_run = "" if run is None else f" of run {run!r}"
         raise CheckpointError(f"there are no checkpoints{of_run} in {store.shown_url}")
     for shelf in shelves:
-        yield shelf, list(look_through(shelf, verify=verify))
+        entries = []
+        what = "verifying" if verify else "reading"
+        with progress(f"{what} {shelf.run_id[-_MAX_SHOWN:]}", len(shelf.names())) as advance:
+            for entry in look_through(shelf, verify=verify):
+                entries.append(entry)
+                advance()
+        yield shelf, entries
 
 
 def _show(seen: Iterator[tuple[Shelf, list[Entry]]], *, as_json: bool) -> None:

@@ -10,12 +10,12 @@ from costlens.cli.options import Directory, JsonFlag, load_config, make_console,
 if TYPE_CHECKING:
     from costlens.config import Config
 
-__all__ = ["config"]
+__all__ = ["config", "list_settings"]
 
 
 def config(directory: Directory = None, as_json: JsonFlag = False) -> None:
     """Show the effective settings and whether an argument, a variable or the default set them."""
-    rows = _rows(load_config(dir=directory), {"dir"} if directory is not None else set())
+    rows = list_settings(load_config(dir=directory), {"dir"} if directory is not None else set())
     if as_json:
         print_json(json.dumps(rows, indent=2))
         return
@@ -33,7 +33,13 @@ def config(directory: Directory = None, as_json: JsonFlag = False) -> None:
     make_console(is_table=True).print(table, markup=False, highlight=False)
 
 
-def _rows(settings: Config, arguments: set[str]) -> list[dict[str, Any]]:
+def list_settings(settings: Config, arguments: set[str]) -> list[dict[str, Any]]:
+    """Return each setting with its value, as it may be shown, and where it came from.
+
+    Args:
+        settings: The settings.
+        arguments: Names of those that the command line gave.
+    """
     from costlens.account.prices import name_variable
 
     rows = []

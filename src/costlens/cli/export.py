@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from costlens.cli.options import Directory, Since, load_config, parse_since, track
+from costlens.cli.options import Directory, Since, load_config, parse_since
+from costlens.cli.progress import track
 from costlens.errors import ConfigError, CostlensError
 
 if TYPE_CHECKING:
     from costlens.account.focus import Account, Cell
-    from costlens.storage.store import Store
+    from costlens.storage.run_folder import RunFolder
 
 __all__ = ["export"]
 
@@ -25,7 +26,8 @@ def export(  # noqa: PLR0913 - one parameter an option
         str | None,
         typer.Argument(
             metavar="RUN",
-            help="A run's id, the beginning of one, a part of one, or latest; none is all runs.",
+            help="A run's id, the beginning of one, a part of one, latest, or the path or URL "
+            "of its folder; none is all runs.",
             show_default=False,
         ),
     ] = None,
@@ -42,7 +44,7 @@ def export(  # noqa: PLR0913 - one parameter an option
             "--output",
             "-o",
             metavar="FILE",
-            help="Where to write; a name that ends in .parquet means Parquet. "
+            help="Where to write, a path or a URL; a name that ends in .parquet means Parquet. "
             "Default: CSV on standard output.",
         ),
     ] = None,
@@ -61,39 +63,41 @@ def export(  # noqa: PLR0913 - one parameter an option
     """Write a row for every attempt, rank and hour that was paid for; rows add up to the ledger."""
     from costlens.account.focus import Account
     from costlens.cli.export_files import write_csv, write_parquet
-    from costlens.storage.store import Store
 
     if format_name != "focus":
         raise ConfigError(f"--format cannot be {format_name!r}; focus is allowed")
     now = time.time()
     since_s = parse_since(since, now)
-    store = Store(load_config(dir=directory).run_dir)
-    rows = _read_rows(store, _choose(store, run), Account(account, provider), now, since_s)
+    folders = _choose(load_config(dir=directory).run_dir, run)
+    rows = _read_rows(folders, Account(account, provider), now, since_s)
     if output is not None and output.endswith(".parquet"):
         write_parquet(rows, output)
     else:
         write_csv(rows, output)
 
 
-def _choose(store: Store, run: str | None) -> list[str]:
-    from costlens.storage.runs import find_run, list_runs
+def _choose(run_dir: str, run: str | None) -> list[RunFolder]:
+    from costlens.storage.run_folder import RunFolder
+    from costlens.storage.runs import list_runs, open_run
+    from costlens.storage.store import Store
 
-    return list_runs(store) if run is None else [find_run(store, run)]
+    if run is not None:
+        return [open_run(run, run_dir)]
+    store = Store(run_dir)
+    return [RunFolder(store, run_id) for run_id in list_runs(store)]
 
 
 def _read_rows(
-    store: Store, run_ids: list[str], account: Account, now: float, since_s: float | None
+    folders: list[RunFolder], account: Account, now: float, since_s: float | None
 ) -> Rows:
     from costlens.account.cost import charge_rank
     from costlens.account.focus import make_rows
     from costlens.export.figures import show_text
     from costlens.export.record import read_ranks
     from costlens.observe.last_words import witness_end
-    from costlens.storage.run_folder import RunFolder
     from costlens.storage.runs import is_alive_since
 
-    for run_id in track(run_ids, "reading runs"):
-        folder = RunFolder(store, run_id)
+    for folder in track(folders, "reading runs"):
         if since_s is not None and not is_alive_since(folder, since_s):
             continue
         try:
@@ -105,5 +109,5 @@ def _read_rows(
         if num_unpriced:
             problems.append(f"{num_unpriced} of {len(records)} rank records have no price")
         for problem in problems:
-            typer.echo(show_text(f"costlens: {run_id}: {problem}; left out"), err=True)
+            typer.echo(show_text(f"costlens: {folder.run_id}: {problem}; left out"), err=True)
         yield from make_rows((c for c in charges if c is not None), account, since_s)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import io
 import sys
-from collections.abc import Iterable, Mapping
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from decimal import Decimal
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from costlens.account.focus import COLUMNS, Cell
-from costlens.errors import ConfigError, MissingExtraError
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
+from costlens.cli.progress import progress
+from costlens.errors import ConfigError, MissingExtraError, StorageError
+from costlens.storage import files
 
 __all__ = ["write_csv", "write_parquet"]
 
@@ -29,10 +30,11 @@ def write_csv(rows: Iterable[Row], path: str | None) -> None:
 
     Args:
         rows: The rows.
-        path: A local file; None is standard output.
+        path: A path or an fsspec URL; None is standard output.
 
     Raises:
         ConfigError: If the file cannot be written.
+        StorageError: If the store refuses it.
     """
     with _opened(path) as file:
         writer = csv.DictWriter(file, [*COLUMNS], lineterminator="\n")
@@ -40,13 +42,34 @@ def write_csv(rows: Iterable[Row], path: str | None) -> None:
         writer.writerows({name: _show(cell) for name, cell in row.items()} for row in rows)
 
 
-def _opened(path: str | None) -> AbstractContextManager[IO[str]]:
+@contextlib.contextmanager
+def _opened(path: str | None) -> Iterator[IO[str]]:
     if path is None:
-        return contextlib.nullcontext(sys.stdout)
+        yield sys.stdout
+        return
+    with _opened_binary(path) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
+        yield text
+        text.detach()
+
+
+@contextlib.contextmanager
+def _opened_binary(path: str) -> Iterator[IO[bytes]]:
+    """Open a local file, or a temporary one that goes to its store as a whole at the end."""
+    local = files.local_path(path)
+    if local is None:
+        with tempfile.TemporaryFile() as file:
+            yield file
+            file.seek(0)
+            with progress("writing"):
+                files.write_whole(path, file.read())
+        return
     try:
-        return open(path, "w", encoding="utf-8", newline="")  # noqa: PTH123 - the caller closes it
+        opened = local.open("wb")
     except OSError as error:
         raise _refused(path, error) from error
+    with opened:
+        yield opened
 
 
 def _show(cell: Cell) -> str | None:
@@ -61,11 +84,12 @@ def write_parquet(rows: Iterable[Row], path: str) -> None:
 
     Args:
         rows: The rows.
-        path: A local file.
+        path: A path or an fsspec URL.
 
     Raises:
         MissingExtraError: If pyarrow is not installed.
         ConfigError: If the file cannot be written.
+        StorageError: If the store refuses it.
     """
     try:
         import pyarrow as pa
@@ -79,10 +103,12 @@ def write_parquet(rows: Iterable[Row], path: str) -> None:
     # One type a column: as many decimals as its finest amount has.
     schema = pa.schema([(name, _type(pa, name, kept)) for name in COLUMNS])
     try:
-        with pq.ParquetWriter(path, schema) as writer:
+        with _opened_binary(path) as file, pq.ParquetWriter(file, schema) as writer:
             for start in range(0, max(1, len(kept)), _ROWS_AT_ONCE):
                 part = kept[start : start + _ROWS_AT_ONCE]
                 writer.write_table(pa.Table.from_pylist(part, schema=schema))
+    except StorageError:
+        raise  # it says what to do itself
     except OSError as error:
         raise _refused(path, error) from error
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import re
 import sys
-import time
 import warnings
-from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -28,10 +26,7 @@ __all__ = [
     "make_console",
     "parse_since",
     "print_json",
-    "track",
 ]
-
-T = TypeVar("T")
 
 Directory = Annotated[
     str | None,
@@ -54,7 +49,6 @@ JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON on standard o
 
 _AGE = re.compile(r"([0-9]{1,6})([hdw])")
 _AGE_S = {"h": 3600, "d": 86_400, "w": 604_800}
-_SHOW_AFTER_S = 1.0
 _RARE = re.compile(r"[^\x20-\x7e\n]")
 
 PIPE_WIDTH = 160
@@ -101,25 +95,6 @@ def parse_since(text: str | None, now: float) -> float | None:
             "2026-01-31 (UTC)"
         ) from None
     return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
-
-
-def track(items: Sequence[T], what: str) -> Iterator[T]:
-    """Yield the items; what takes longer than a second shows a bar on a terminal's stderr.
-
-    Args:
-        items: What is worked through.
-        what: What they are, such as ``runs``.
-    """
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    began_s = time.monotonic()
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(what, total=len(items), visible=False)
-        for item in items:
-            yield item
-            bar.update(task, advance=1, visible=time.monotonic() - began_s > _SHOW_AFTER_S)
 
 
 def make_console(*, is_table: bool = False) -> Console:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from costlens.cli.options import JsonFlag, load_config, make_console, print_json
+from costlens.cli.progress import progress
 
 if TYPE_CHECKING:
     from costlens.account.price_choice import Choice
     from costlens.config import Config
     from costlens.core.records import PricePart, RankPart
 
-__all__ = ["prices"]
+__all__ = ["find_price", "prices"]
 
 _MAX_SHOWN = 20
 _COLUMNS = (
@@ -54,14 +55,25 @@ def prices(  # noqa: PLR0913, PLR0917 - one parameter an option, as Typer reads 
     rank = RankPart(
         rank=0, host_name="here", pid=1, num_gpus=int(bool(accelerator)), accelerator=accelerator
     )
-    answer = _answer(config, rank)
+    with progress("reading the price book"):
+        answer = find_price(config, rank)
     if as_json:
         print_json(json.dumps(answer, indent=2))
     else:
         _show(answer)
 
 
-def _answer(config: Config, rank: RankPart) -> dict[str, Any]:
+def find_price(config: Config, rank: RankPart) -> dict[str, Any]:
+    """Return the price of a rank, the rule that chose it, and what else a price book has.
+
+    Args:
+        config: The settings.
+        rank: What it drives.
+
+    Raises:
+        ConfigError: If the price book is none.
+        StorageError: If it cannot be read.
+    """
     from costlens.account.price_book import shown_entries
     from costlens.account.price_choice import choose_price
     from costlens.account.prices import ask_price, resolve_energy_price, resolve_price

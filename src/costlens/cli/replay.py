@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from costlens.cli.options import Directory, load_config
+from costlens.cli.progress import progress
 from costlens.errors import RecordError
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         str,
         typer.Argument(
             metavar="RUN",
-            help="A run's id, the beginning of one, a part of one such as its name, or latest.",
+            help="A run's id, the beginning of one, a part of one such as its name, latest, or the "
+            "path or URL of its folder.",
             show_default=False,
         ),
     ],
@@ -89,16 +91,14 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 ) -> None:
     """Send the telemetry that a run kept in files, each line once, with its own times and ids."""
     from costlens.export.age_limits import AGE_LIMITS, warn_of_age
-    from costlens.storage.run_folder import RunFolder
-    from costlens.storage.runs import find_run
-    from costlens.storage.store import Store
+    from costlens.storage.runs import open_run
 
-    store = Store(load_config(dir=directory).run_dir)
-    folder = RunFolder(store, find_run(store, run))
+    folder = open_run(run, load_config(dir=directory).run_dir)
     signals = {each.value for each in signal or Signal}
     if backend is not None and not signal:
         signals = {AGE_LIMITS[backend.value].signal}
-    plan = _plan(folder, endpoint, signals, adopts=not dry_run)
+    with progress("looking for what was not sent"):
+        plan = _plan(folder, endpoint, signals, adopts=not dry_run)
     warning = backend and warn_of_age(backend.value, plan.segments, time.time_ns())
     if warning:
         typer.echo(f"costlens: {warning}", err=True)

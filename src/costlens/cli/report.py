@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from costlens.cli.options import Directory, JsonFlag, load_config, make_console, print_json
+from costlens.cli.progress import progress
 
 if TYPE_CHECKING:
     from costlens.core.run_record import RunRecord
@@ -21,7 +22,8 @@ def report(
         str,
         typer.Argument(
             metavar="RUN",
-            help="A run's id, the beginning of one, a part of one such as its name, or latest.",
+            help="A run's id, the beginning of one, a part of one such as its name, latest, or the "
+            "path or URL of its folder.",
             show_default=False,
         ),
     ] = "latest",
@@ -38,25 +40,25 @@ def report(
     """Show where the time and the money of a run went, also while it runs."""
     from costlens.export.record import read_run
     from costlens.observe.last_words import witness_end
-    from costlens.storage.run_folder import RunFolder
-    from costlens.storage.runs import find_run
-    from costlens.storage.store import Store
+    from costlens.storage.runs import open_run
 
-    store = Store(load_config(dir=directory).run_dir)
-    folder = RunFolder(store, find_run(store, run))
+    folder = open_run(run, load_config(dir=directory).run_dir)
 
     def read() -> RunRecord:
         return read_run(folder, time.time(), witness_end)
 
     if is_watching:
         _watch(read, as_json=as_json)
-    elif as_json:
-        print_json(read().model_dump_json(indent=2))
     else:
-        _show(read())
+        with progress("reading the run"):
+            record = read()
+        _show(record, as_json=as_json)
 
 
-def _show(record: RunRecord) -> None:
+def _show(record: RunRecord, *, as_json: bool) -> None:
+    if as_json:
+        print_json(record.model_dump_json(indent=2))
+        return
     from costlens.export.console import render
 
     render(record, make_console())

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -17,12 +18,12 @@ from costlens.cli.options import (
     make_console,
     parse_since,
     print_json,
-    track,
 )
+from costlens.cli.progress import track
 from costlens.errors import ConfigError, CostlensError, RecordError
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.text import Text
 
     from costlens.core.run_record import RunRecord
     from costlens.storage.store import Store
@@ -30,6 +31,13 @@ if TYPE_CHECKING:
 __all__ = ["runs"]
 
 UNKNOWN = "–"
+_ID = "run"
+_GAP = 2
+_RIGHT = frozenset({"wall", "steps", "tokens", "cost"})
+# On a narrow terminal, in this order.
+_LEFT_OUT = ("tokens", "steps", "started (UTC)", "wall", "cost")
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +85,7 @@ def runs(
     if as_json:
         print_json(json.dumps([asdict(row) for row in rows], indent=2))
     elif rows:
-        make_console(is_table=True).print(_table(rows), markup=False, highlight=False)
+        _show_rows(rows)
     else:
         typer.echo(f"no runs in {store.shown_url}" + (f" since {since}" if since else ""))
 
@@ -151,31 +159,63 @@ def _row(run_id: str, record: RunRecord | str) -> RunRow:
     )
 
 
-def _table(rows: list[RunRow]) -> Table:
+def _show_rows(rows: list[RunRow]) -> None:
+    """Print the table; on a narrow terminal it lacks columns rather than parts of an id."""
     from rich.table import Table
+
+    cells = _cells(rows)
+    console = make_console(is_table=True)
+    if not console.is_terminal:
+        console.width = max(console.width, _width(cells))
+    for title in _LEFT_OUT:
+        if _width(cells) > console.width:
+            del cells[title]
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="dim")
+    for title in cells:
+        table.add_column(
+            title,
+            justify="right" if title in _RIGHT else "left",
+            no_wrap=title != _ID,
+            overflow="fold" if title == _ID else "ellipsis",
+            min_width=min(_column_width(title, cells[title]), console.width)
+            if title == _ID
+            else None,
+        )
+    for row in zip(*cells.values(), strict=True):
+        table.add_row(*row)
+    console.print(table, markup=False, highlight=False)
+
+
+def _cells(rows: list[RunRow]) -> dict[str, list[Text]]:
+    """Return what stands in each column."""
     from rich.text import Text
 
     from costlens.export.console import OUTCOME_STYLES
     from costlens.export.figures import show_count, show_duration, show_text, show_time
 
     styles = {outcome.value: style for outcome, style in OUTCOME_STYLES.items()}
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("run", overflow="fold")
-    table.add_column("state", no_wrap=True)
-    table.add_column("started (UTC)", no_wrap=True)
-    for title in ("wall", "steps", "tokens", "cost"):
-        table.add_column(title, justify="right", no_wrap=True)
-    for row in rows:
-        table.add_row(
-            Text(show_text(row.id)),
-            Text(row.state, styles.get(row.state, "yellow")),
-            UNKNOWN if row.started is None else show_time(row.started),
-            UNKNOWN if row.wall_s is None else show_duration(row.wall_s),
-            UNKNOWN if row.optimizer_steps is None else show_count(row.optimizer_steps),
-            UNKNOWN if row.tokens is None else show_count(row.tokens),
-            _cost(row),
-        )
-    return table
+
+    def show(value: T | None, shown: Callable[[T], str]) -> Text:
+        return Text(UNKNOWN if value is None else shown(value))
+
+    return {
+        _ID: [Text(show_text(row.id)) for row in rows],
+        "state": [Text(row.state, styles.get(row.state, "yellow")) for row in rows],
+        "started (UTC)": [show(row.started, show_time) for row in rows],
+        "wall": [show(row.wall_s, show_duration) for row in rows],
+        "steps": [show(row.optimizer_steps, show_count) for row in rows],
+        "tokens": [show(row.tokens, show_count) for row in rows],
+        "cost": [Text(_cost(row)) for row in rows],
+    }
+
+
+def _width(cells: Mapping[str, list[Text]]) -> int:
+    widths = [_column_width(title, column) for title, column in cells.items()]
+    return sum(widths) + _GAP * (len(widths) - 1)
+
+
+def _column_width(title: str, column: list[Text]) -> int:
+    return max(len(title), *(cell.cell_len for cell in column))
 
 
 def _cost(row: RunRow) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from costlens.cli.options import Directory, JsonFlag, load_config, print_json
+from costlens.cli.progress import progress
 from costlens.duration import parse_duration_s
 from costlens.errors import RunStateError
 
@@ -38,7 +39,8 @@ def tune(
         str,
         typer.Argument(
             metavar="RUN",
-            help="A run's id, the beginning of one, a part of one such as its name, or latest.",
+            help="A run's id, the beginning of one, a part of one such as its name, latest, or the "
+            "path or URL of its folder.",
             show_default=False,
         ),
     ],
@@ -69,16 +71,14 @@ def tune(
     from costlens.core.records import Outcome
     from costlens.export.record import read_run
     from costlens.observe.last_words import witness_end
-    from costlens.storage.run_folder import RunFolder
-    from costlens.storage.runs import find_run
-    from costlens.storage.store import Store
+    from costlens.storage.runs import open_run
 
     lasts_s = _parse_duration(lasts)
     if rank and detail in {None, Choice.NORMAL}:
         raise typer.BadParameter("--rank goes with --detail steps or --detail off")
-    store = Store(load_config(dir=directory).run_dir)
-    folder = RunFolder(store, find_run(store, run))
-    record = read_run(folder, time.time(), witness_end)
+    folder = open_run(run, load_config(dir=directory).run_dir)
+    with progress("reading the run"):
+        record = read_run(folder, time.time(), witness_end)
     attempt = record.attempts[-1]
     if detail is not None:
         if attempt.outcome is not Outcome.RUNNING:

@@ -25,6 +25,14 @@ from costlens.export.figures import (
 __all__ = ["describe_mfu", "describe_money", "describe_quality", "describe_telemetry"]
 
 # Numbers that steer or describe the training; no value of theirs is better than another.
+# What goes well, or has ended well, needs no word for its state.
+_EXPORT_STATES: dict[str, str | None] = {
+    "ok": None,
+    "stopped": None,
+    "failing": "failing, so tried again",
+    "open": "no answer, so tried rarely",
+    "inert": "of another process",
+}
 _WITHOUT_BEST = ("learning_rate", "grad_norm")
 
 
@@ -166,7 +174,11 @@ def _health(signal: str, health: ExportHealth) -> Text:
     failed = f"{show_count(health.exports_failed)} failed" if health.exports_failed else None
     dropped = f"{show_count(health.items_dropped)} dropped" if health.items_dropped else None
     sent = f"{show_count(health.exports_ok)} {'written' if signal == 'files' else 'sent'}"
-    # What goes well, or has ended well, needs no word for its state.
-    state = None if health.state in {"ok", "stopped"} else health.state
-    text = join(state, sent, failed, dropped, health.last_error_type)
+    text = join(
+        _EXPORT_STATES.get(health.state, health.state),
+        sent,
+        failed,
+        dropped,
+        health.last_error_type,
+    )
     return Text(text, "yellow" if failed or dropped else "")

@@ -96,6 +96,11 @@ class SignalExporter:
         """Return what the back-end prefers per kind of metric, as the SDK's exporter keeps it."""
         return getattr(self._exporter, "_preferred_temporality", None)
 
+    @property
+    def server_date(self) -> str | None:
+        """Return the Date header of the last HTTP answer, None where there was none."""
+        return None if self._session is None else self._session.server_date
+
     def export(self, batch: Any) -> ExportResult:  # noqa: ANN401 - another type per signal
         """Send one batch and return how it ended; blocks up to ``timeout_s``, worker thread only.
 

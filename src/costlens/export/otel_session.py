@@ -28,11 +28,17 @@ class _KeepHeaders(AuthBase):
 
 
 class WatchedSession(requests.Session):
-    """A session that remembers the outcome of its last request; one thread at a time."""
+    """A session that remembers the outcome of its last request; one thread at a time.
+
+    Attributes:
+        outcome: How the last request ended.
+        server_date: The Date header of the last answer that had one.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.outcome = _NOTHING_SENT
+        self.server_date: str | None = None
 
     def forget(self) -> None:
         """Go back to "nothing sent", before an export that may fail before its request."""
@@ -57,6 +63,7 @@ class WatchedSession(requests.Session):
                 is_retryable=is_network and not isinstance(error, requests.exceptions.SSLError),
             )
             raise
+        self.server_date = response.headers.get("date")
         status = response.status_code
         # The SDK takes a redirect, which it does not follow, for success.
         is_ok = 200 <= status < 300

@@ -20,6 +20,7 @@ __all__ = [
     "PrecisionChoice",
     "Request",
     "choose_precision",
+    "look_at_cpu",
     "look_at_hardware",
     "make_autocast",
     "make_scaler",
@@ -158,6 +159,11 @@ def look_at_hardware(device: torch.device) -> Hardware:
         )
         return Hardware("cuda", capability)
     return Hardware(device.type, has_fast_bf16=device.type == "cpu" and _cpu_has_fast_bf16())
+
+
+def look_at_cpu() -> Hardware:
+    """Return what this machine's CPU can do."""
+    return look_at_hardware(torch.device("cpu"))
 
 
 def _cpu_has_fast_bf16() -> bool:

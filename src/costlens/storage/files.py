@@ -1,6 +1,6 @@
-"""Files of the user that costlens only reads: a price book, the files of a data set.
+"""Single files at any path or URL: a price book, the files of a data set, what a command writes.
 
-Any path or fsspec URL, patterns too. Calls block on disk or network and belong on an errand's
+Reading takes patterns, too. Calls block on disk or network and belong on an errand's
 thread; ``load`` belongs on the calling thread, before.
 """
 
@@ -10,13 +10,23 @@ import os
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from glob import has_magic
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from costlens.errors import StorageError
 from costlens.storage.location import Location, parse_location
-from costlens.storage.store import Translated
+from costlens.storage.store import Store, Translated
 
-__all__ = ["FoundFile", "find_files", "load", "read_bounded", "read_chunks", "show_place"]
+__all__ = [
+    "FoundFile",
+    "find_files",
+    "load",
+    "local_path",
+    "read_bounded",
+    "read_chunks",
+    "show_place",
+    "write_whole",
+]
 
 CHUNK_BYTES = 1024 * 1024
 
@@ -46,6 +56,15 @@ def load(url: str) -> None:
         load_plugin(parse_location(url).url)
 
 
+def local_path(url: str) -> Path | None:
+    """Return the local path that a path or URL means; None where a store has to be asked.
+
+    Raises:
+        ConfigError: If `url` cannot be understood.
+    """
+    return parse_location(url).path
+
+
 def read_bounded(url: str, max_bytes: int) -> bytes:
     """Return the whole file.
 
@@ -65,6 +84,29 @@ def read_bounded(url: str, max_bytes: int) -> bytes:
     if len(data) > max_bytes:
         raise StorageError(f"{location.shown} is larger than {max_bytes} bytes; nothing is read")
     return data
+
+
+def write_whole(url: str, data: bytes) -> None:
+    """Write a file; one that is there is replaced.
+
+    On an object store it is whole or not there. A local path is written through, so that
+    `/dev/stdout` and pipes work; its folder is not made.
+
+    Args:
+        url: A path or an fsspec URL.
+        data: The whole content.
+
+    Raises:
+        ConfigError: If `url` cannot be understood.
+        StorageError: If it cannot be written.
+    """
+    location = parse_location(url)
+    if location.path is not None:
+        with Translated(location, "write the file"):
+            location.path.write_bytes(data)
+        return
+    place, _, name = url.rstrip("/").rpartition("/")
+    Store(place).put(name, data)
 
 
 def find_files(url: str) -> list[FoundFile]:

@@ -17,11 +17,13 @@ from costlens.storage.names import safe_name
 from costlens.storage.run_folder import RunFolder
 from costlens.storage.store import Store
 
-__all__ = ["LATEST", "find_run", "is_alive_since", "list_runs"]
+__all__ = ["LATEST", "find_run", "is_alive_since", "list_runs", "open_run"]
 
 LATEST = "latest"
 _STAMP = re.compile(r"-(\d{8}-\d{6})-[0-9a-f]{4,8}$")
 _MAX_SHOWN = 10
+# What can only be a path; a name may hold a slash, too.
+_PATH_STARTS = ("/", "./", "../", "~")
 
 
 def list_runs(store: Store) -> list[str]:
@@ -47,6 +49,33 @@ def is_alive_since(folder: RunFolder, since: float) -> bool:
         return record is None or float(json.loads(record)["attempt"]["heartbeat_time"]) >= since
     except (StorageError, ValueError, KeyError, TypeError):
         return True
+
+
+def open_run(text: str, run_dir: str) -> RunFolder:
+    """Return the folder of the run that a user means.
+
+    Args:
+        text: The path or URL of a run's folder, or what `find_run` takes.
+        run_dir: The path or URL that holds the folders of runs, for the latter.
+
+    Raises:
+        RunNotFoundError: If there is no such run, or more than one fits.
+        StorageError: If the place cannot be listed.
+    """
+    place, _, name = text.rstrip("/").rpartition("/")
+    is_path = "://" in text or text.startswith(_PATH_STARTS)
+    # Of s3://bucket there is nothing above that could be listed.
+    if name and (place or text.startswith("/")) and not place.endswith("/"):
+        store = Store(place or "/")
+        if safe_name(name) == name and _is_run(store, name):
+            return RunFolder(store, name)
+    if is_path:
+        raise RunNotFoundError(
+            f"there is no run in {Store(text).shown_url}: a run's folder holds attempts/0001.json; "
+            "name that folder, or a run's id with --dir for the folder above"
+        )
+    store = Store(run_dir)
+    return RunFolder(store, find_run(store, text))
 
 
 def find_run(store: Store, text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import sys
+import uuid
 from decimal import Decimal
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from costlens.account.focus import COLUMNS
+from costlens.storage.files import read_bounded
 from tests.unit.cli.conftest import Cli
 
 
@@ -69,3 +71,22 @@ def test_a_file_that_cannot_be_written_is_refused(cli: Cli, run_dir: Path, tmp_p
         code, _, err = cli("export", "-o", str(tmp_path / name))
         assert code == 2
         assert "No such file" in err
+
+
+@pytest.mark.parametrize("name", ["costs.csv", "costs.parquet"])
+def test_a_url_takes_the_rows(cli: Cli, run_dir: Path, tmp_path: Path, name: str) -> None:
+    """A store gets the same bytes as a disk; one that refuses says so."""
+    local, url = tmp_path / name, f"memory://{uuid.uuid4().hex}/{name}"
+    assert cli("export", "beta", "-o", str(local))[0] == 0
+    assert cli("export", "beta", "-o", url) == (0, "", "")
+    assert read_bounded(url, 10_000_000) == local.read_bytes()
+    code, _, err = cli("export", "beta", "-o", f"nosuchscheme://bucket/{name}")
+    assert code == 1
+    assert "nosuchscheme://bucket" in err
+
+
+def test_a_run_is_exported_by_its_folders_path(cli: Cli, run_dir: Path) -> None:
+    """The folder may be anywhere."""
+    code, out, _ = cli("export", str(run_dir / "beta-2"), "--dir", "/nowhere")
+    assert code == 0
+    assert len(out.splitlines()) == 2

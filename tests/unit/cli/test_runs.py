@@ -114,3 +114,31 @@ def test_an_unknown_grouping_is_refused(cli: Cli, run_dir: Path) -> None:
     code, _, err = cli("runs", "--group-by", "colour")
     assert code == 2
     assert "project, team, experiment, experiment_version, model" in err
+
+
+def test_ids_are_whole_on_a_narrow_terminal(
+    cli: Cli, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An id can be copied from 80 columns: others go first, and state and id stay."""
+    from rich.console import Console
+
+    long = "resnet-with-a-name-that-says-much-20261130-083452-d5a95177"
+    (run_dir / "beta-2").rename(run_dir / long)
+    monkeypatch.setattr(
+        "costlens.cli.runs.make_console",
+        lambda **options: Console(width=80, force_terminal=True, color_system=None),
+    )
+    out = cli("runs")[1]
+    title, newest, _ = out.splitlines()
+    assert newest.split()[:2] == [long, "completed"]
+    assert title.split() == ["run", "state", "cost"]
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_a_pipe_gets_every_column(cli: Cli, run_dir: Path) -> None:
+    """However long an id is, where nothing limits a line, none lacks a column."""
+    long = "a" * 119
+    (run_dir / "beta-2").rename(run_dir / long)
+    title, newest, _ = cli("runs")[1].splitlines()
+    assert newest.split()[0] == long
+    assert title.split()[-2:] == ["tokens", "cost"]

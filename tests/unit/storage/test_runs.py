@@ -9,7 +9,7 @@ import pytest
 from costlens.errors import RunNotFoundError
 from costlens.storage.names import new_run_id
 from costlens.storage.run_folder import RunFolder
-from costlens.storage.runs import find_run, list_runs
+from costlens.storage.runs import find_run, list_runs, open_run
 from costlens.storage.store import Store
 
 DAY_NS = 86_400 * 10**9
@@ -133,3 +133,25 @@ def test_the_claims_of_allocations_are_no_run(store: Store) -> None:
     before = list_runs(store)
     store.create(".allocations/0123456789abcdef.json", b"{}")
     assert list_runs(store) == before
+
+
+def test_a_run_is_opened_by_the_path_or_url_of_its_folder(tmp_path: Path) -> None:
+    """Relative, absolute and file URLs name the same folder; a slash at the end does not matter."""
+    RunFolder(Store(tmp_path / "runs"), "mine").claim_attempt("key", {})
+    for text in (f"{tmp_path}/runs/mine", f"{tmp_path}/runs/mine/", f"file://{tmp_path}/runs/mine"):
+        assert open_run(text, "/nowhere").attempts() == [1]
+    assert open_run("mine", str(tmp_path / "runs")).run_id == "mine"
+
+
+def test_a_name_with_a_slash_is_still_a_name(tmp_path: Path) -> None:
+    """What is no folder may be the name of a run, which was made safe as a path."""
+    RunFolder(Store(tmp_path), "team/model").claim_attempt("key", {})
+    assert open_run("team/model", str(tmp_path)).attempts() == [1]
+
+
+@pytest.mark.parametrize("text", ["/no/such/run", "memory://x/y", "memory://bucket", "./gone", "/"])
+def test_a_path_without_a_run_says_what_a_folder_holds(text: str, tmp_path: Path) -> None:
+    """A path is never taken for a part of some run's id."""
+    RunFolder(Store(tmp_path), "gone-and-y").claim_attempt("key", {})
+    with pytest.raises(RunNotFoundError, match=r"attempts/0001\.json"):
+        open_run(text, str(tmp_path))

@@ -612,6 +612,15 @@ int nvmlDeviceGetMigMode(Device *device, unsigned *current, unsigned *pending) {
     return SUCCESS;
 }
 
+int nvmlDeviceGetCudaComputeCapability(Device *device, int *major, int *minor) {
+    int error = enter("nvmlDeviceGetCudaComputeCapability", device);
+    if (error) return error;
+    if (!field(device, "compute_major")) return NOT_SUPPORTED;
+    *major = instance_of(device, "compute_major");
+    *minor = instance_of(device, "compute_minor");
+    return SUCCESS;
+}
+
 int nvmlDeviceGetMaxMigDeviceCount(Device *device, unsigned *out) {
     int error = enter("nvmlDeviceGetMaxMigDeviceCount", device);
     if (!error) *out = MAX_SLICES - 1;

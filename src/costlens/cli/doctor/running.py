@@ -1,0 +1,78 @@
+"""Runs the checks side by side, none longer than the time limit.
+
+A check that does not come back is left on its thread: a connection into nowhere cannot be ended.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from costlens.cli.doctor.answer import Answer, Check, Status, problem, worst
+from costlens.config import Config
+from costlens.core.errand import Errand
+
+__all__ = ["LIMIT_S", "Outcome", "run_checks"]
+
+LIMIT_S = 8.0
+"""Seconds that a check may take; they run at the same time, so all together hardly more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A check with its answers."""
+
+    name: str
+    answers: tuple[Answer, ...]
+
+    @property
+    def status(self) -> Status:
+        """Return the worst of its answers'."""
+        return worst(answer.status for answer in self.answers)
+
+
+def run_checks(
+    checks: Sequence[Check],
+    config: Config,
+    *,
+    limit_s: float = LIMIT_S,
+    on_done: Callable[[], None] = lambda: None,
+) -> list[Outcome]:
+    """Return what each check says, in their order.
+
+    Args:
+        checks: What to look at.
+        config: The settings of a run that would start here.
+        limit_s: Seconds that each may take, > 0.
+        on_done: Called after each.
+    """
+    errands = [_make_errand(check, config) for check in checks]
+    for errand in errands:
+        errand.start()
+    deadline = time.monotonic() + limit_s
+    outcomes = []
+    for check, errand in zip(checks, errands, strict=True):
+        errand.wait(max(0.0, deadline - time.monotonic()))
+        outcomes.append(Outcome(check.name, tuple(_answers(errand, limit_s))))
+        on_done()
+    return outcomes
+
+
+def _make_errand(check: Check, config: Config) -> Errand[list[Answer]]:
+    return Errand(f"doctor-{check.name.replace(' ', '-')}", lambda: [*check.look(config)])
+
+
+def _answers(errand: Errand[list[Answer]], limit_s: float) -> Sequence[Answer]:
+    if not errand.is_done:
+        return [
+            problem(
+                f"no answer within {limit_s:g} s",
+                "check that the place is reachable from here: address, firewall, proxy",
+            )
+        ]
+    if errand.error is not None:
+        return [problem(str(errand.error))]
+    if errand.result is None:
+        return [problem("the check itself failed, which is a fault of costlens; the log has it")]
+    return errand.result

@@ -1,0 +1,45 @@
+"""Are the run folder and the checkpoint store there, writable, and exclusive?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from costlens.cli.doctor.answer import Answer, ok, problem, skipped
+from costlens.config import Config
+from costlens.errors import ConfigError, StorageError
+
+__all__ = ["check_checkpoints", "check_run_folder"]
+
+
+def check_run_folder(config: Config) -> Iterator[Answer]:
+    """Yield whether records can be kept where the settings say."""
+    yield _probe(config.run_dir, "records could not be written, and a run would keep nothing")
+
+
+def check_checkpoints(config: Config) -> Iterator[Answer]:
+    """Yield whether checkpoints can be kept where the settings say."""
+    if config.checkpoint_url is None:
+        yield skipped(
+            "no place for checkpoints is set",
+            "set COSTLENS_CHECKPOINT_URL, and a crash costs minutes instead of everything",
+        )
+        return
+    yield _probe(config.checkpoint_url, "the first save would fail")
+
+
+def _probe(url: str, consequence: str) -> Answer:
+    from costlens.storage.probe import probe_store
+    from costlens.storage.store import Store
+
+    try:
+        took_s = probe_store(url)
+    except ConfigError as error:
+        return problem(f"{error}: {consequence}")
+    except StorageError as error:
+        what, _, fix = str(error).rpartition("; ")
+        return problem(f"{what or fix}: {consequence}", fix if what else None)
+    place = Store(url).shown_url
+    return ok(
+        f"{place} takes writes, refuses to create twice, and forgets; {1000 * took_s:.0f} ms",
+        {"place": place, "probe_s": took_s},
+    )

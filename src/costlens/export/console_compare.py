@@ -1,0 +1,200 @@
+"""Two runs side by side for people: figures, phases and findings, each with what it comes to.
+
+Reads nothing but the comparison, so that the page and ``--json`` tell the same story.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from costlens.core.comparison_records import (
+    ComparedFigure,
+    ComparedFinding,
+    Comparison,
+    FigurePart,
+    RunSummary,
+)
+from costlens.export.console_layout import Renderable, Row, join, lay_out, plural, section
+from costlens.export.figures import (
+    show_duration,
+    show_money,
+    show_rate,
+    show_share,
+    show_text,
+)
+
+__all__ = ["render_comparison"]
+
+UNKNOWN = "–"
+_STYLES = {"better": "bold green", "worse": "bold red", "not_comparable": "yellow"}
+_LABELS = {
+    "step_s": "time per step",
+    "iteration_s": "time per iteration",
+    "tokens_per_s": "tokens/s",
+    "slots_per_s": "slots/s",
+    "samples_per_s": "samples/s",
+    "cost_per_million_productive_tokens": "per million productive tokens",
+    "cost_per_million_tokens": "per million tokens",
+    "cost_per_productive_step": "per productive step",
+}
+_MIN_SHOWN_SHARE = 0.005
+_MAX_EXCESS = 9.995
+
+
+def render_comparison(comparison: Comparison, console: Console) -> None:
+    """Print two runs side by side.
+
+    Args:
+        comparison: What to show.
+        console: Where to print.
+    """
+    console.print(Group(*_sections(comparison)), markup=False, highlight=False)
+
+
+def _sections(comparison: Comparison) -> Iterable[Renderable]:
+    a, b = comparison.a, comparison.b
+    yield lay_out([("A", _describe(a)), ("B", _describe(b))])
+    yield from section("The runs differ in", _differences(comparison))
+    yield from section("Figures", [_table(comparison.figures, a.currency or b.currency)])
+    phases = _shown_phases(comparison.phases)
+    if phases:
+        yield from section(f"Time of {_article(a.per)} {a.per}", [_table(phases, None)])
+    yield from section("Findings", _findings(comparison))
+    yield from section("To know", [Text(f"• {show_text(note)}") for note in comparison.notes])
+    yield Text(f"\n{_conclude(comparison)}")
+    yield Text(
+        "± is a run's own noise, the 95 % interval of its windows; better and worse lie beyond "
+        "what noise\ndoes to two like runs in one comparison of a hundred. Other machines and "
+        "other days vary by more.",
+        "dim",
+    )
+
+
+def _describe(run: RunSummary) -> str:
+    left_out = {
+        "of start-up or the end": run.num_startup_windows,
+        "of warm-up": run.num_warmup_windows,
+    }
+    skipped = [f"{count} {what}" for what, count in left_out.items() if count]
+    windows = plural(run.num_windows, "steady window") + (
+        f" ({', '.join(skipped)} left out)" if skipped else ""
+    )
+    facts = (run.outcome.value, plural(run.num_attempts, "attempt"), windows)
+    return show_text(f"{run.run_id}  {join(*facts)}")
+
+
+def _differences(comparison: Comparison) -> Iterable[Renderable]:
+    rows: list[Row] = [
+        (show_text(name.replace("_", " ")), show_text(f"{here or UNKNOWN} → {there or UNKNOWN}"))
+        for name, (here, there) in comparison.differences.items()
+    ]
+    if rows:
+        yield lay_out(rows)
+
+
+def _shown_phases(phases: Sequence[ComparedFigure]) -> list[ComparedFigure]:
+    total = max(
+        [sum(side or 0.0 for side in sides) for sides in zip(*map(_values, phases), strict=True)],
+        default=0.0,
+    )
+    shown = [
+        phase
+        for phase in phases
+        if max(side or 0.0 for side in _values(phase)) >= _MIN_SHOWN_SHARE * total
+    ]
+    return sorted(shown, key=lambda phase: -max(side or 0.0 for side in _values(phase)))
+
+
+def _values(figure: ComparedFigure) -> tuple[float | None, float | None]:
+    return figure.a.value, figure.b.value
+
+
+def _table(figures: Sequence[ComparedFigure], currency: str | None) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("", no_wrap=True)
+    for title in ("A", "", "B", "", "change"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("", overflow="fold")
+    for figure in figures:
+        label = _LABELS.get(figure.name, figure.name)
+        if figure.unit == "money" and currency:
+            label = f"{currency} {label}"
+        verdict = Text(figure.verdict.replace("_", " "), _STYLES.get(figure.verdict, ""))
+        if figure.is_too_bad:
+            verdict.append(", more than allowed", "bold red")
+        if figure.reason:
+            verdict.append(f": {show_text(figure.reason)}")
+        table.add_row(
+            show_text(label),
+            _show_value(figure.a, figure.unit),
+            _show_noise(figure.noise_a),
+            _show_value(figure.b, figure.unit),
+            _show_noise(figure.noise_b),
+            _show_change(figure.change),
+            verdict,
+        )
+    return table
+
+
+def _show_value(figure: FigurePart, unit: str) -> str:
+    if figure.value is None:
+        return UNKNOWN
+    if unit == "money" and figure.exact is not None:
+        return show_money(figure.exact)
+    if unit == "s":
+        return show_duration(figure.value)
+    return show_share(figure.value) if unit == "share" else show_rate(figure.value)
+
+
+def _show_noise(noise: float | None) -> str:
+    if noise is None:
+        return ""
+    return "±<0.1 %" if noise < 0.0005 else f"±{100 * noise:.1f} %"
+
+
+def _show_change(change: float | None) -> str:
+    if change is None:
+        return UNKNOWN
+    if change > _MAX_EXCESS:
+        return f"×{1 + change:,.0f}"
+    return f"{100 * change:+.1f} %".replace("-", "\N{MINUS SIGN}")
+
+
+def _findings(comparison: Comparison) -> Iterable[Renderable]:
+    rows: list[Row] = [(each.change, _tell_finding(each)) for each in comparison.findings]
+    if rows:
+        yield lay_out(rows)
+
+
+def _tell_finding(finding: ComparedFinding) -> Text:
+    style = {"new": "red", "gone": "green"}.get(finding.change, "")
+    money = [
+        UNKNOWN if side is None or side.money_per_hour is None else show_money(side.money_per_hour)
+        for side in (finding.a, finding.b)
+    ]
+    per_hour = f"  {' → '.join(money)} an hour" if {*money} != {UNKNOWN} else ""
+    return Text(show_text(finding.name) + show_text(per_hour), style)
+
+
+def _conclude(comparison: Comparison) -> str:
+    counted = {"worse": 0, "better": 0}
+    for figure in comparison.figures:
+        if figure.verdict in counted:
+            counted[figure.verdict] += 1
+    told = [f"{count} {verdict}" for verdict, count in counted.items() if count]
+    text = f"B against A: {' and '.join(told)}" if told else "B against A: no figure differs"
+    if comparison.fail_above is None:
+        return text
+    allowed = show_share(comparison.fail_above)
+    if comparison.too_bad:
+        named = ", ".join(_LABELS.get(name, name) for name in comparison.too_bad)
+        return f"{text}; worse by more than the {allowed} that is allowed: {named}"
+    return f"{text}; none is worse by more than the {allowed} that is allowed"
+
+
+def _article(noun: str) -> str:
+    return "an" if noun[0] in "aeiou" else "a"
