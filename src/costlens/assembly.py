@@ -31,6 +31,7 @@ from costlens.core.shutdown import lengthen_shutdown
 from costlens.core.snapshot import Exporter, Snapshot
 from costlens.core.snapshot_builder import AttemptState, SnapshotBuilder
 from costlens.core.spread import first_window_ns
+from costlens.diagnosing import Findings
 from costlens.errors import StorageError
 from costlens.export.console import render
 from costlens.export.health import gather_health
@@ -137,6 +138,7 @@ class Session:
             lambda: None if self.identity is None else self.identity.folder,
             parts.boundaries,
         )
+        self._findings = Findings(parts.state)
         self._allocation = AllocationWatch(parts.state, self._store, config.job_times)
         self._liveness = Liveness(parts.recorder, parts.totals, parts.state, clock)
         self._tuning = Tuning(parts.state, parts.totals)
@@ -189,6 +191,7 @@ class Session:
             first_window_ns=first_window_ns(
                 self.proposed_run_id, rank.rank, rank.world_size, self.config.window_ns
             ),
+            standstill=self._findings.standstill,
         )
         self._liveness.begin()
         self.end.pipeline = pipeline
@@ -380,6 +383,7 @@ class Session:
         snapshot = self._builder.build(now_ns, is_last=is_last, alarms=tuple(self._alarms))
         self._alarms.clear()
         snapshot = faults.call("session.spending", self._spending.complete, snapshot) or snapshot
+        snapshot = faults.call("diagnose.findings", self._findings.complete, snapshot) or snapshot
         if is_last:
             faults.call("protect.agreement", self._spending.close)
         self.snapshot = snapshot

@@ -40,6 +40,8 @@ NAMES = {
     "costlens.dataset.read.errors",
     "costlens.energy.cost",
     "costlens.evaluation.batches",
+    "costlens.finding.cost.rate",
+    "costlens.finding.open",
     "costlens.grad.norm",
     "costlens.heartbeat.time",
     "costlens.infiniband.io",

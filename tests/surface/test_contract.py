@@ -17,7 +17,7 @@ RECORD_KEYS = {
     *("run", "attempts", "ranks", "progress", "time_s", "rates", "queue", "gpu", "cost"),
     *("checkpoints", "precision", "quality", "findings", "telemetry"),
     *("schema_version", "iteration_time", "startup", "problems", "restart_loop", "goodput"),
-    *("host", "mfu", "budget"),
+    *("host", "mfu", "budget", "undecided", "unjudged"),
 }
 PROGRESS_KEYS = {
     *("iterations", "micro_batches", "optimizer_steps", "skipped_steps", "productive_steps"),
@@ -31,7 +31,11 @@ COST_KEYS = {
     *("per_sample", "per_step", "per_productive_step", "per_gpu_hour", "per_effective_gpu_hour"),
     *("cost_per_effective_unit", "utilization", "utilization_name", "energy"),
 }
-FINDING_KEYS = {"name", "severity", "money_per_hour", "evidence", "remedies"}
+FINDING_KEYS = {
+    *("name", "severity", "money_per_hour", "evidence", "remedies"),
+    *("scope", "money_so_far", "currency", "share", "ranks", "num_ranks", "since", "is_open"),
+    *("remedy_shares", "traceql", "runbook", "places"),
+}
 PHASES = (
     *("startup", "restore", "data_wait", "transfer", "forward", "backward", "optimizer"),
     *("compute", "communication", "checkpoint", "validation", "callbacks", "logging", "idle"),

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from costlens.core.clock import NS_PER_S, Clock
 from costlens.core.guard import faults
 from costlens.core.recorder import Recorder
+from costlens.core.standstill import Standstill
 from costlens.core.window import Totals
 
 __all__ = ["Pipeline"]
@@ -43,6 +44,7 @@ class Pipeline:
         look: Called a few times between two drains, to see where the training thread stands.
         close: Called with the monotonic end of each window and whether it is the last.
         first_window_ns: Length of the first window, if it is another.
+        standstill: Takes note of when the thread sleeps.
 
     Attributes:
         ready: Set once ``begin`` has returned.
@@ -50,7 +52,7 @@ class Pipeline:
         cpu_ns: Processor time of the thread so far.
     """
 
-    def __init__(  # noqa: PLR0913 - the last three are the stages that run.py injects
+    def __init__(  # noqa: PLR0913 - the stages that assembly.py injects among them
         self,
         recorder: Recorder,
         totals: Totals,
@@ -62,7 +64,9 @@ class Pipeline:
         close: Callable[[int, bool], None],
         first_window_ns: int | None = None,
         look: Callable[[], None] | None = None,
+        standstill: Standstill | None = None,
     ) -> None:
+        self._standstill = standstill or Standstill()
         self._recorder = recorder
         self._totals = totals
         self._clock = clock
@@ -128,9 +132,11 @@ class Pipeline:
             self._num_looks += 1
             turn = self._num_looks * _GOLDEN % 1.0
             pause_s = _LOOK_LEAST_S + _LOOK_SPREAD_S * turn
+            self._standstill.sleep()
             with contextlib.suppress(queue.Empty):
                 self._wake.get(timeout=min(wait_s, pause_s))
                 return
+            self._standstill.wake(min(wait_s, pause_s))
             wait_s -= pause_s
             if self._look is not None:
                 faults.call("observe.looks", self._look)

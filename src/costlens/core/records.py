@@ -16,6 +16,7 @@ from pydantic import Field, field_validator
 from costlens.core.budget_records import BudgetPart, RunTotalsPart
 from costlens.core.checkpoint_records import CheckpointsPart
 from costlens.core.device_records import MAX_GPUS, GpuDriverPart, GpuPart
+from costlens.core.finding_records import MAX_FINDINGS, FindingPart
 from costlens.core.gang_records import GangPart
 from costlens.core.host_records import HostPart
 from costlens.core.job_records import JobPart
@@ -492,6 +493,11 @@ class RankRecord(Part):
     )
     open_phase_s: Seconds | None = None
     stall: StallPart | None = None
+    stopped_s: Seconds | None = Field(
+        None,
+        description="Time in which the whole process stood still, such as between SIGSTOP and "
+        "SIGCONT; stops of less than a second may be missing.",
+    )
     oom: OomPart | None = None
     last_words: LastWordsPart | None = None
     checkpoints: CheckpointsPart | None = None
@@ -515,6 +521,11 @@ class RankRecord(Part):
     )
     job: JobPart | None = Field(
         None, description="The scheduler's job that the rank runs in; absent outside a scheduler."
+    )
+    findings: list[FindingPart] = Field(
+        default_factory=list,
+        max_length=MAX_FINDINGS,
+        description="What the rank has found of itself so far: what lasts, then what is over.",
     )
     windows: list[WindowPart] = Field(default_factory=list, max_length=60)
 

@@ -13,6 +13,7 @@ from pydantic import Field
 from costlens.core.budget_records import BudgetPart
 from costlens.core.checkpoint_records import IntervalPart
 from costlens.core.device_records import GpuSummary
+from costlens.core.finding_records import FindingPart, UndecidedPart
 from costlens.core.gang_records import RestartLoopPart
 from costlens.core.goodput_record import GoodputPart
 from costlens.core.host_records import HostSummary
@@ -36,6 +37,7 @@ from costlens.core.records import (
 )
 
 __all__ = [
+    "NOT_LOOKED_AT",
     "AttemptSummary",
     "CheckpointPart",
     "CostPart",
@@ -47,6 +49,9 @@ __all__ = [
 ]
 
 RUN_SCHEMA: Literal["costlens.run/1"] = "costlens.run/1"
+
+NOT_LOOKED_AT = "not looked at"
+"""Why nothing is found in a merged record of which nobody has asked why it is slow."""
 
 
 class AttemptSummary(Part):
@@ -206,22 +211,6 @@ class CheckpointPart(Part):
     inexact: list[str] = Field(default_factory=list)
 
 
-class FindingPart(Part):
-    """A named cause of slowness, waste or danger."""
-
-    name: str
-    severity: Literal["info", "warning", "critical"]
-    money_per_hour: str | None = Field(
-        None, description="What it costs, as a decimal string; null when unknown."
-    )
-    evidence: list[str] = Field(
-        default_factory=list, description="The measurements it follows from, a sentence each."
-    )
-    remedies: list[str] = Field(
-        default_factory=list, description="What would help, a sentence each, the best first."
-    )
-
-
 class RunRecord(Part):
     """The merged record of a run: what ``costlens report --json`` prints.
 
@@ -258,7 +247,17 @@ class RunRecord(Part):
     checkpoints: CheckpointPart
     precision: PrecisionSummary | None = None
     quality: dict[str, QualityPart]
-    findings: list[FindingPart] = Field(default_factory=list)
+    findings: list[FindingPart] = Field(
+        default_factory=list,
+        description="Why the newest attempt is slow, the greatest cause first.",
+    )
+    undecided: list[UndecidedPart] = Field(
+        default_factory=list, description="Causes that nobody can tell of, and what is missing."
+    )
+    unjudged: str | None = Field(
+        NOT_LOOKED_AT,
+        description="Why the steps of the newest attempt are not judged; null where they are.",
+    )
     telemetry: TelemetryPart
     problems: list[str] = Field(
         default_factory=list, description="What could not be read, and flags such as skewed clocks."

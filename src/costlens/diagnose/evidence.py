@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from costlens.core.clock import NS_PER_S
-from costlens.core.phases import ITERATION_PHASES
+from costlens.core.phases import ITERATION_PHASES, NAMES
 from costlens.core.records import RankRecord
 from costlens.diagnose.data_supply import DataSupply, find_supply
 
@@ -65,6 +65,12 @@ class Evidence:
         """Return why this rank waits for its data; None where it hardly does."""
         return find_supply(self)
 
+    @cached_property
+    def stopped_s(self) -> float:
+        """Return how long the whole process stood still, as far as that was seen."""
+        earlier_s = 0.0 if self.before is None else self.before.stopped_s or 0.0
+        return max(0.0, (self.now.stopped_s or 0.0) - earlier_s)
+
     def share(self, seconds: float) -> float:
         """Return ``seconds`` as a share (0 to 1) of the paid time; 0 where no time was paid."""
         return min(1.0, max(0.0, seconds / self.total_s)) if self.total_s > 0 else 0.0
@@ -72,4 +78,4 @@ class Evidence:
 
 def _difference(now_ns: dict[str, int], before_ns: dict[str, int] | None) -> dict[str, float]:
     earlier = before_ns or {}
-    return {name: (ns - earlier.get(name, 0)) / NS_PER_S for name, ns in now_ns.items()}
+    return {name: (now_ns.get(name, 0) - earlier.get(name, 0)) / NS_PER_S for name in NAMES}

@@ -17,6 +17,7 @@ from costlens.core.snapshot import Snapshot
 from costlens.core.window import Histogram
 from costlens.export import job_readings, readings
 from costlens.export.catalog_checkpoints import CHECKPOINT_METRICS
+from costlens.export.catalog_findings import FINDING_METRICS
 from costlens.export.catalog_gpu import GPU_METRICS
 from costlens.export.catalog_host import HOST_METRICS
 from costlens.export.catalog_run import RUN_METRICS
@@ -351,6 +352,8 @@ METRICS: tuple[Metric, ...] = (
         "Writes of the record that failed.",
         one(lambda s: s.record.telemetry.record_failures),
     ),
+    # Why it is slow.
+    *FINDING_METRICS,
     # Devices and host, under OpenTelemetry's own names where it has one.
     *RUN_METRICS,
     *GPU_METRICS,

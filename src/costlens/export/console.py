@@ -25,6 +25,7 @@ from costlens.export.console_details import (
     describe_telemetry,
 )
 from costlens.export.console_endings import describe_last_words, show_outcome
+from costlens.export.console_findings import FINDINGS_TITLE, describe_findings
 from costlens.export.console_gang import describe_gang, describe_loop, describe_missing
 from costlens.export.console_goodput import describe_goodput
 from costlens.export.console_gpu import describe_gpus, gpu_title
@@ -101,6 +102,7 @@ def make_page(record: RunRecord, width: int, now: float) -> Group:
 
 def _sections(record: RunRecord, width: int, now: float) -> Iterable[Renderable]:
     yield from _header(record)
+    yield from section(FINDINGS_TITLE, describe_findings(record))
     yield from section("Now", describe_now(record, now))
     yield from section("Last words", describe_last_words(record))
     yield from section(_time_title(record), _time(record, width))

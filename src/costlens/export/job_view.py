@@ -125,6 +125,7 @@ def _lighten(record: RankRecord) -> RankRecord:
     return record.model_copy(
         update={
             "windows": [],
+            "findings": [],
             "quality": {},
             "iteration_time": IterationTimePart(),
             "telemetry": TelemetryPart(),

@@ -16,6 +16,7 @@ from costlens.core.quality import Observation
 from costlens.core.records import LastWordsPart, Outcome, RankRecord
 from costlens.core.window import Iteration
 from costlens.export import otel_ids
+from costlens.export.finding_attributes import finding_attributes
 from costlens.export.gpu_readings import gpu_attributes
 from costlens.export.job_attributes import job_attributes, queue_attributes
 from costlens.export.money_attributes import money_attributes
@@ -145,6 +146,7 @@ def rank_draft(
         **queue_attributes(record),
         **_cost(record, period.end_ns - period.start_ns),
         **money_attributes(record),
+        **finding_attributes(record),
         "costlens.detail": period.detail.value,
         "costlens.iterations.shown": num_shown,
     }

@@ -13,12 +13,14 @@ from collections.abc import Callable, Collection, Iterable
 
 from costlens.account.ledger import merge_readable, parse_records, settle
 from costlens.core.clock import NS_PER_S, Clock
+from costlens.core.guard import faults
 from costlens.core.log import Logger, log
 from costlens.core.phases import NAMES
 from costlens.core.records import LastWordsPart, Outcome, RankRecord, WindowPart
 from costlens.core.run_record import RunRecord
 from costlens.core.snapshot import Snapshot
 from costlens.errors import StorageError
+from costlens.export.run_findings import find_causes
 from costlens.storage.run_folder import MAX_RECORD_BYTES, RunFolder
 
 __all__ = ["RecordExporter", "Witness", "make_window_part", "read_ranks", "read_run"]
@@ -193,7 +195,10 @@ def read_run(folder: RunFolder, now: float, witness: Witness | None = None) -> R
     """
     records, problems, ends = _read_ends(folder, witness)
     silent = _find_silent(folder, {record.attempt.number for record in records.values()})
-    return merge_readable(records, [*problems, *silent], now=now, ends=ends)
+    run = merge_readable(records, [*problems, *silent], now=now, ends=ends)
+    settled = faults.call("diagnose.settle", settle, [*records.values()], now, ends)
+    causes = settled and faults.call("diagnose.run", find_causes, settled[0])
+    return run.model_copy(update=causes) if causes else run
 
 
 def read_ranks(

@@ -13,6 +13,7 @@ from costlens.core.budget_records import BudgetPart, RunTotalsPart
 from costlens.core.checkpoint_records import CheckpointsPart, IntervalPart
 from costlens.core.clock import NS_PER_S, Anchor
 from costlens.core.device_records import GpuDriverPart, GpuPart
+from costlens.core.finding_records import FindingPart
 from costlens.core.gang_records import GangPart
 from costlens.core.host_records import (
     READ_BOUNDS_S,
@@ -184,6 +185,16 @@ def complete(price: PricePart | None = PRICE) -> Rehearsal:
     run.probed = {
         "energy_price": EnergyPricePart(amount_per_kwh="0.3", currency="USD", source="test"),
         "flops": FlopsPart(per_token=1e9, peak_flops_per_s=1e12, precision="bf16"),
+        "findings": [
+            FindingPart(
+                name="storage_read",
+                severity="warning",
+                money_per_hour="1.2",
+                currency="EUR",
+                share=0.5,
+                is_open=True,
+            )
+        ],
     }
     run.state.precision = PrecisionPart(
         requested="auto", effective="fp16", reason="test", skipped_s=0.5, loss_scale=32768.0
