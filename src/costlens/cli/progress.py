@@ -35,15 +35,24 @@ def progress(what: str, total: int | None = None) -> Iterator[Callable[[], None]
         yield lambda: None
         return
     bar = Progress(console=console, transient=True, redirect_stdout=False)
-    task = bar.add_task(what, total=total, visible=False)
-    show = threading.Timer(SHOW_AFTER_S, lambda: bar.update(task, visible=True))
-    show.daemon = True
-    with bar:
-        show.start()
-        try:
-            yield lambda: bar.advance(task)
-        finally:
-            show.cancel()
+    task = bar.add_task(what, total=total)
+    turn, is_over = threading.Lock(), threading.Event()
+
+    def show() -> None:
+        with turn:
+            if not is_over.is_set():
+                bar.start()
+
+    timer = threading.Timer(SHOW_AFTER_S, show)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield lambda: bar.advance(task)
+    finally:
+        timer.cancel()
+        with turn:
+            is_over.set()
+        bar.stop()
 
 
 def track(items: Sequence[T], what: str) -> Iterator[T]:

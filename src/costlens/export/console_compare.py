@@ -37,9 +37,9 @@ _LABELS = {
     "tokens_per_s": "tokens/s",
     "slots_per_s": "slots/s",
     "samples_per_s": "samples/s",
-    "cost_per_million_productive_tokens": "per million productive tokens",
-    "cost_per_million_tokens": "per million tokens",
-    "cost_per_productive_step": "per productive step",
+    "cost_per_million_productive_tokens": "/M productive tokens",
+    "cost_per_million_tokens": "/M tokens",
+    "cost_per_productive_step": "/productive step",
 }
 _MIN_SHOWN_SHARE = 0.005
 _MAX_EXCESS = 9.995
@@ -59,17 +59,17 @@ def _sections(comparison: Comparison) -> Iterable[Renderable]:
     a, b = comparison.a, comparison.b
     yield lay_out([("A", _describe(a)), ("B", _describe(b))])
     yield from section("The runs differ in", _differences(comparison))
-    yield from section("Figures", [_table(comparison.figures, a.currency or b.currency)])
+    yield from section("Figures", _table(comparison.figures, a.currency or b.currency))
     phases = _shown_phases(comparison.phases)
     if phases:
-        yield from section(f"Time of {_article(a.per)} {a.per}", [_table(phases, None)])
+        yield from section(f"Time of {_article(a.per)} {a.per}", _table(phases, None))
     yield from section("Findings", _findings(comparison))
     yield from section("To know", [Text(f"• {show_text(note)}") for note in comparison.notes])
     yield Text(f"\n{_conclude(comparison)}")
     yield Text(
         "± is a run's own noise, the 95 % interval of its windows; better and worse lie beyond "
-        "what noise\ndoes to two like runs in one comparison of a hundred. Other machines and "
-        "other days vary by more.",
+        "what noise does to two like runs in one comparison of a hundred. Other machines and other "
+        "days vary by more.",
         "dim",
     )
 
@@ -113,31 +113,35 @@ def _values(figure: ComparedFigure) -> tuple[float | None, float | None]:
     return figure.a.value, figure.b.value
 
 
-def _table(figures: Sequence[ComparedFigure], currency: str | None) -> Table:
+def _table(figures: Sequence[ComparedFigure], currency: str | None) -> Iterable[Renderable]:
+    """Yield the figures side by side, and below them why some have no verdict."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("", no_wrap=True)
-    for title in ("A", "", "B", "", "change"):
+    for title in ("A", "B", "change"):
         table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("", overflow="fold")
+    table.add_column("", no_wrap=True)
+    reasons: dict[str, list[str]] = {}
     for figure in figures:
-        label = _LABELS.get(figure.name, figure.name)
-        if figure.unit == "money" and currency:
-            label = f"{currency} {label}"
-        verdict = Text(figure.verdict.replace("_", " "), _STYLES.get(figure.verdict, ""))
-        if figure.is_too_bad:
-            verdict.append(", more than allowed", "bold red")
+        label = _label(figure, currency)
+        word = "refused" if figure.is_too_bad else figure.verdict.replace("_", " ")
+        verdict = Text(word, "bold red" if figure.is_too_bad else _STYLES.get(figure.verdict, ""))
         if figure.reason:
-            verdict.append(f": {show_text(figure.reason)}")
+            reasons.setdefault(figure.reason, []).append(label)
         table.add_row(
-            show_text(label),
-            _show_value(figure.a, figure.unit),
-            _show_noise(figure.noise_a),
-            _show_value(figure.b, figure.unit),
-            _show_noise(figure.noise_b),
+            label,
+            f"{_show_value(figure.a, figure.unit)}{_show_noise(figure.noise_a)}",
+            f"{_show_value(figure.b, figure.unit)}{_show_noise(figure.noise_b)}",
             _show_change(figure.change),
             verdict,
         )
-    return table
+    yield table
+    for reason, labels in reasons.items():
+        yield Text(f"• {', '.join(labels)}: {show_text(reason)}", "dim")
+
+
+def _label(figure: ComparedFigure, currency: str | None) -> str:
+    label = _LABELS.get(figure.name, figure.name)
+    return show_text(f"{currency or ''}{label}" if figure.unit == "money" else label)
 
 
 def _show_value(figure: FigurePart, unit: str) -> str:
@@ -153,7 +157,8 @@ def _show_value(figure: FigurePart, unit: str) -> str:
 def _show_noise(noise: float | None) -> str:
     if noise is None:
         return ""
-    return "±<0.1 %" if noise < 0.0005 else f"±{100 * noise:.1f} %"
+    percent = 100 * noise
+    return " ±<0.1 %" if percent < 0.05 else f" ±{percent:.{0 if percent >= 9.95 else 1}f} %"
 
 
 def _show_change(change: float | None) -> str:
@@ -191,7 +196,8 @@ def _conclude(comparison: Comparison) -> str:
         return text
     allowed = show_share(comparison.fail_above)
     if comparison.too_bad:
-        named = ", ".join(_LABELS.get(name, name) for name in comparison.too_bad)
+        currency = comparison.a.currency or comparison.b.currency
+        named = ", ".join(_label(each, currency) for each in comparison.figures if each.is_too_bad)
         return f"{text}; worse by more than the {allowed} that is allowed: {named}"
     return f"{text}; none is worse by more than the {allowed} that is allowed"
 
