@@ -19,7 +19,7 @@ from costlens.cli.options import JsonFlag, load_config, make_console, print_json
 from costlens.errors import MissingExtraError, RunStateError
 
 if TYPE_CHECKING:
-    from costlens.cli.demo.recipe import Losses
+    from costlens.cli.demo.recipe import Trained
     from costlens.config import Config
     from costlens.core.run_record import RunRecord
     from costlens.run import Run
@@ -62,17 +62,22 @@ def demo(
             "COSTLENS_ENABLED is 0: nothing is watched, so there is nothing to show"
         )
     typer.echo("training a small model on the CPU; this takes less than a minute", err=True)
+    if config.checkpoint_url is not None:
+        typer.echo("killed at any instant, the next launch goes on from its last save", err=True)
     # Lightning draws its bar on standard output, which --json keeps for the record.
     out = sys.stderr if as_json else sys.stdout
     with contextlib.redirect_stdout(out), _simulated(fake_gpus):
         train = _train_plain if plain else _train_lightning
-        run, losses = train(config, seed, {} if max_steps is None else {"max_steps": max_steps})
+        run, trained = train(config, seed, {} if max_steps is None else {"max_steps": max_steps})
     record = _read(config, run)
     if as_json:
-        document = record.model_dump(mode="json") | {"final_loss": losses.final}
+        document = record.model_dump(mode="json") | {
+            "final_loss": trained.final,
+            "weights_digest": trained.weights_digest,
+        }
         print_json(json.dumps(document, indent=2))
     else:
-        _show(record, losses)
+        _show(record, trained)
 
 
 @contextlib.contextmanager
@@ -101,34 +106,36 @@ def _read(config: Config, run: Run) -> RunRecord:
     return read_run(RunFolder(Store(config.run_dir), run.id or ""), time.time())
 
 
-def _show(record: RunRecord, losses: Losses) -> None:
+def _show(record: RunRecord, trained: Trained) -> None:
     from costlens.export.console import render
 
     render(record, make_console())
     typer.echo(
-        f"final loss {losses.final:.4f} nats a byte (mean of the last 20 iterations), "
-        f"from {losses.first:.4f}; {losses.validation:.4f} in validation\n"
+        f"weights {trained.weights_digest} (xxh3 over their names and bits)\n"
+        f"final loss {trained.final:.4f} nats a byte (mean of the last 20 iterations), "
+        f"from {trained.first:.4f}; {trained.validation:.4f} in validation\n"
         f"the same numbers as JSON: costlens report {record.run.id} --json"
     )
 
 
-def _train_lightning(config: Config, seed: int, options: dict[str, Any]) -> tuple[Run, Losses]:
+def _train_lightning(config: Config, seed: int, options: dict[str, Any]) -> tuple[Run, Trained]:
     with _needs_packages():
         from costlens.cli.demo import lightning_job
         from costlens.lightning import CostLensCallback
     callback: Any = CostLensCallback(config=config)  # a Callback of Lightning's when it runs
     show_progress = sys.stdout.isatty()
-    losses = lightning_job.train([callback], seed, show_progress=show_progress, **options)
-    return callback.run, losses
+    trained = lightning_job.train([callback], seed, show_progress=show_progress, **options)
+    return callback.run, trained
 
 
-def _train_plain(config: Config, seed: int, options: dict[str, Any]) -> tuple[Run, Losses]:
+def _train_plain(config: Config, seed: int, options: dict[str, Any]) -> tuple[Run, Trained]:
     with _needs_packages():
         from costlens.cli.demo import plain_job
     from costlens.run import start
 
     with start(config=config) as run:
-        return run, plain_job.train(run, seed, **options)
+        keeps = config.checkpoint_url is not None
+        return run, plain_job.train(run, seed, keeps=keeps, **options)
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -20,13 +21,13 @@ from costlens.cli.demo.recipe import (
     GRADIENT_CLIP,
     MAX_STEPS,
     Batch,
-    Losses,
+    LossTrail,
+    Trained,
     batch_loss,
     build_loaders,
     build_model,
     build_optimizer,
     single_thread,
-    summarise,
     validation_interval_steps,
 )
 
@@ -39,12 +40,12 @@ class ByteLanguageModel(pl.LightningModule):
     def __init__(self, seed: int = 0) -> None:
         super().__init__()
         self.model = build_model(seed)
-        self.train_losses: list[Tensor] = []
+        self.trail = LossTrail()
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Return the loss of a micro-batch, in nats a byte."""
         loss = batch_loss(self.model, batch)
-        self.train_losses.append(loss.detach())
+        self.trail.add(loss)
         self.log("loss", loss, prog_bar=True, batch_size=BATCH_SIZE)
         return loss
 
@@ -52,6 +53,18 @@ class ByteLanguageModel(pl.LightningModule):
         """Log the loss of a validation batch as `val_loss`."""
         loss = batch_loss(self.model, batch)
         self.log("val_loss", loss, prog_bar=True, batch_size=BATCH_SIZE)
+
+    def on_validation_end(self) -> None:
+        """Keep the mean of a validation."""
+        self.trail.validation = self.trainer.callback_metrics["val_loss"].item()
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Let the losses go with the weights."""
+        checkpoint["losses"] = self.trail.state_dict()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Go on from them."""
+        self.trail.load_state_dict(checkpoint["losses"])
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Return the optimizer over all parameters."""
@@ -65,11 +78,11 @@ def train(
     *,
     max_steps: int = MAX_STEPS,
     show_progress: bool = True,
-) -> Losses:
-    """Return the losses after training a fresh model on the CPU, watched by `callbacks`.
+) -> Trained:
+    """Return what comes of training a fresh model on the CPU, watched by `callbacks`.
 
-    Repeatable: on one machine the same arguments give the same losses bit for bit, and the same as
-    `plain_job.train`.
+    Repeatable: on one machine the same arguments give the same losses and weights bit for bit, and
+    the same as `plain_job.train`, however often it was killed and resumed in between.
 
     Args:
         callbacks: Added to the trainer in this order.
@@ -103,4 +116,4 @@ def train(
         # Lightning 2.6 calls what torch 2.13 deprecates.
         warnings.filterwarnings("ignore", message=".*isinstance.treespec, LeafSpec")
         trainer.fit(module, train_loader, validation_loader)
-    return summarise(module.train_losses, trainer.callback_metrics["val_loss"].item())
+    return module.trail.summarise(module.model)

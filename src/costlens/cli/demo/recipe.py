@@ -6,11 +6,14 @@ the same batches and the same initial weights.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+import xxhash
 from torch import Tensor
 from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
@@ -20,13 +23,13 @@ from costlens.cli.demo.text import corpus
 
 __all__ = [
     "Batch",
-    "Losses",
+    "LossTrail",
+    "Trained",
     "batch_loss",
     "build_loaders",
     "build_model",
     "build_optimizer",
     "single_thread",
-    "summarise",
     "validation_interval_steps",
 ]
 
@@ -47,18 +50,63 @@ int64, each of the shape (batch, block size)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Losses:
-    """Mean cross-entropies in nats a byte.
+class Trained:
+    """What came of a training; losses are mean cross-entropies in nats a byte.
 
     Attributes:
         first: The first micro-batch, before any optimizer step.
         final: The last 20 micro-batches together.
         validation: The last validation.
+        weights_digest: xxh3-128 over names and bits of all weights, 32 hex digits.
     """
 
     first: float
     final: float
     validation: float
+    weights_digest: str
+
+
+class LossTrail:
+    """The losses of a training that its result tells of; saved and resumed with it."""
+
+    def __init__(self) -> None:
+        self.validation = float("nan")
+        self._first: Tensor | None = None
+        self._recent: deque[Tensor] = deque(maxlen=_SMOOTHED_OVER)
+
+    def add(self, loss: Tensor) -> None:
+        """Take the loss of a micro-batch, shape (), and wait for nothing."""
+        loss = loss.detach()
+        self._first = loss if self._first is None else self._first
+        self._recent.append(loss)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a resumed training goes on from."""
+        return {
+            "first": self._first,
+            "recent": list(self._recent),
+            "validation": self.validation,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state."""
+        self._first, self.validation = state["first"], state["validation"]
+        self._recent = deque(state["recent"], maxlen=_SMOOTHED_OVER)
+
+    def summarise(self, model: torch.nn.Module) -> Trained:
+        """Return what came of a training of one micro-batch or more.
+
+        Args:
+            model: As it is in the end.
+        """
+        if self._first is None:
+            raise ValueError("there is nothing to summarise: no micro-batch has been trained")
+        return Trained(
+            first=self._first.item(),
+            final=torch.stack(list(self._recent)).mean().item(),
+            validation=self.validation,
+            weights_digest=_digest(model),
+        )
 
 
 class Sequences(Dataset[Batch]):
@@ -145,12 +193,9 @@ def validation_interval_steps(max_steps: int) -> int:
     return max(1, max_steps // NUM_VALIDATIONS)
 
 
-def summarise(train: Sequence[Tensor], validation: float) -> Losses:
-    """Return the losses of a whole training.
-
-    Args:
-        train: One detached loss a micro-batch, shape (), in order; not empty.
-        validation: Mean loss of the last validation, nats.
-    """
-    final = torch.stack(list(train[-_SMOOTHED_OVER:])).mean()
-    return Losses(first=train[0].item(), final=final.item(), validation=validation)
+def _digest(model: torch.nn.Module) -> str:
+    found = xxhash.xxh3_128()
+    for name, weights in model.state_dict().items():
+        found.update(name.encode())
+        found.update(weights.detach().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()
