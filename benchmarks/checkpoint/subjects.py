@@ -112,7 +112,7 @@ def dcp_async(folder: Path) -> Subject:
 def costlens(folder: Path) -> Subject:
     """costlens: a snapshot into memory that is reused; hashed, written and synced by its thread."""
     from costlens.protect.commit import Committer
-    from costlens.protect.manager import Keeper
+    from costlens.protect.keeper import Keeper
     from costlens.protect.manifest import CheckpointName, Manifest
     from costlens.protect.shelf import Shelf
     from costlens.protect.snapshot import HostBuffer, load_tree
@@ -144,7 +144,6 @@ def costlens(folder: Path) -> Subject:
             "interval",
             0,
             time.perf_counter_ns(),
-            snapshot.num_bytes,
             lambda: keeper.publish(name, "interval", snapshot, time.time()),
         )
         exists.clear()

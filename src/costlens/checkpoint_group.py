@@ -21,6 +21,7 @@ from costlens.protect.commit import Committer
 from costlens.protect.group_keeper import GroupKeeper
 from costlens.protect.group_save import GroupSave
 from costlens.protect.meeting import Meeting
+from costlens.protect.replicas import Replicas
 from costlens.protect.shards import ShardExchange
 from costlens.protect.shelf import Shelf
 from costlens.storage.identity import Identity
@@ -75,6 +76,7 @@ def join_ranks(
         describe,
         meeting=meeting,
         exchange=exchange,
+        replicas=Replicas(board, rank, clock=clock),
     )
     keeper.check_place(
         {

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from importlib.metadata import version
 from typing import Any
 
 from costlens.attempt import Parts
+from costlens.checkpoint_facts import describer
 from costlens.checkpoint_group import join_ranks
 from costlens.config import Config
 from costlens.core.clock import Clock
-from costlens.core.records import PricePart, RankRecord
+from costlens.core.records import RankRecord
 from costlens.core.snapshot_builder import AttemptState
 from costlens.errors import ConfigError
 from costlens.export.record import read_ranks
@@ -28,9 +28,10 @@ from costlens.protect.group_save import LEAD_S, GroupSave
 from costlens.protect.history import carried_costs, exposure_of
 from costlens.protect.interval import Rails
 from costlens.protect.keeper import Keeper
-from costlens.protect.manager import CheckpointManager, StatePort
+from costlens.protect.manager import CheckpointManager
 from costlens.protect.shelf import Shelf
 from costlens.protect.state import TrainingState
+from costlens.protect.state_port import StatePort
 from costlens.storage.identity import Identity
 from costlens.storage.store import Store
 
@@ -45,7 +46,7 @@ def open_checkpoints(
     parts: Parts,
     clock: Clock,
     identity: Identity,
-    price: Callable[[], PricePart | None],
+    look: Callable[[], RankRecord | None],
     state: dict[str, Any],
 ) -> Checkpoints:
     """Return the checkpoints of a plain loop; start-up, blocks on the stores.
@@ -55,7 +56,7 @@ def open_checkpoints(
         parts: The living parts of the run.
         clock: Monotonic nanoseconds.
         identity: The run and its folder, settled.
-        price: Returns the price of this rank, once it is known.
+        look: Returns the record of this rank at its last window, None before the first.
         state: What is saved, as :class:`TrainingState` takes it.
 
     Raises:
@@ -65,7 +66,7 @@ def open_checkpoints(
     """
     loader = _unwatch_each(state.get("loader"))
     source = TrainingState(**{"model": None, **state, "loader": loader})
-    manager = make_manager(config, parts, clock, identity, source, price)
+    manager = make_manager(config, parts, clock, identity, source, look)
     return Checkpoints(
         manager, config.resume, lambda: source.num_passes, boundaries=parts.boundaries
     )
@@ -101,7 +102,7 @@ def make_manager(
     clock: Clock,
     identity: Identity,
     source: StatePort,
-    price: Callable[[], PricePart | None],
+    look: Callable[[], RankRecord | None],
 ) -> CheckpointManager:
     """Return the manager of a run's checkpoints; start-up, blocks on the stores.
 
@@ -111,7 +112,7 @@ def make_manager(
         clock: Monotonic nanoseconds.
         identity: The run and its folder, settled.
         source: What is saved.
-        price: Returns the price of this rank, once it is known.
+        look: Returns the record of this rank at its last window, None before the first.
 
     Raises:
         ConfigError: If no URL is set, or a job of several ranks has no process group.
@@ -125,13 +126,13 @@ def make_manager(
         )
     rank = parts.state.rank
     store = Store(config.checkpoint_url)
-    keeper, group = _make_keeper(config, parts, clock, identity, store)
+    keeper, group = _make_keeper(config, parts, clock, identity, store, look)
     past = _read_past(identity)
     lead_s = 0.0 if group is None else LEAD_S
     cadence = Cadence(
         Rails(max_loss_s=config.max_loss, min_s=_MIN_INTERVAL_S + lead_s),
         _rate_of_failures(config, parts, past, clock),
-        money_per_s=lambda: _money_per_s(price(), rank.world_size),
+        money_per_s=lambda: _money_per_s(look(), rank.world_size),
         carried=carried_costs(past),
         lead_s=lead_s,
     )
@@ -139,10 +140,15 @@ def make_manager(
 
 
 def _make_keeper(
-    config: Config, parts: Parts, clock: Clock, identity: Identity, store: Store
+    config: Config,
+    parts: Parts,
+    clock: Clock,
+    identity: Identity,
+    store: Store,
+    look: Callable[[], RankRecord | None],
 ) -> tuple[Keeper, GroupSave | None]:
     """Return where checkpoints are kept and, for several ranks, how they save at one step."""
-    describe = _describer(identity, parts)
+    describe = describer(identity, parts, look)
     if parts.state.rank.world_size > 1:
         return join_ranks(config, parts, clock, identity, store, describe)
     committer, shelf = Committer(store, identity.run_id), Shelf(store, identity.run_id)
@@ -173,21 +179,9 @@ def _rate_of_failures(
     return rate_per_s
 
 
-def _money_per_s(price: PricePart | None, world_size: int) -> float | None:
+def _money_per_s(record: RankRecord | None, world_size: int) -> float | None:
+    price = None if record is None else record.price
     if price is None:
         return None
     per_hour = float(price.amount) * float(price.share) * world_size
     return per_hour / 3600 if per_hour > 0 else None
-
-
-def _describer(identity: Identity, parts: Parts) -> Callable[[], dict[str, Any]]:
-    def describe() -> dict[str, Any]:
-        counters = parts.recorder.counters
-        names = ("iterations", "micro_batches", "optimizer_steps", "samples", "tokens")
-        return {
-            "run_id": identity.run_id,
-            "counts": {name: value for name in names if (value := getattr(counters, name)) >= 0},
-            "costlens_version": version("costlens"),
-        }
-
-    return describe

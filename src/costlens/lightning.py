@@ -240,7 +240,8 @@ class CostLensCallback:
 
         if self._precision is None:
             source = self._config.source_of("precision")
-            self._precision = TrainerPrecision(self._config.precision, source)
+            earlier = "" if self._run is None else self._run.recall_precision()
+            self._precision = TrainerPrecision(self._config.precision, source, earlier)
         if self._config.precision == "off":
             part = faults.call("lightning.precision", self._precision.settle, trainer)
         else:

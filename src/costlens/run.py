@@ -88,6 +88,7 @@ class Run(RunLoop):
         self._record: RankRecord | None = None
         self._read_counts: ReadCounts | None = None
         self._precision: PlainPrecision | None = None
+        self._checkpoint_config: Config | None = None
 
     # Opening and closing.
 

@@ -18,7 +18,7 @@ from costlens.core.phases import NAMES, Phase
 from costlens.core.precision_records import PrecisionPart
 from costlens.core.scopes import INERT_SCOPE, InertScope, IterationScope, PhaseScope
 from costlens.core.snapshot import Snapshot
-from costlens.errors import ConfigError
+from costlens.errors import ConfigError, RunStateError
 from costlens.observe.loader import WatchedLoader, watch_batches
 from costlens.observe.plain_loop import PlainLoop
 from costlens.protect.checkpoints import Checkpoints
@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 
     import torch
 
-    from costlens.core.records import PricePart
-    from costlens.protect.manager import CheckpointManager, StatePort
+    from costlens.core.records import RankRecord
+    from costlens.protect.manager import CheckpointManager
     from costlens.protect.plain_precision import PlainPrecision
+    from costlens.protect.state_port import StatePort
     from costlens.storage.read_counts import ReadCounts
 
 __all__ = ["RunLoop"]
@@ -51,6 +52,7 @@ class RunLoop:
     _checkpoints: list[Checkpoints]
     _iteration: IterationScope | None
     _precision: PlainPrecision | None
+    _checkpoint_config: Config | None
     _read_counts: ReadCounts | None
 
     @property
@@ -231,7 +233,9 @@ class RunLoop:
             from costlens.protect.plain_precision import PlainPrecision
 
             requested = "off" if self._is_off else self.config.precision
-            self._precision = PlainPrecision(requested, self._find_model, self._tell_precision)
+            self._precision = PlainPrecision(
+                requested, self._find_model, self._tell_precision, self.recall_precision()
+            )
         return self._precision
 
     def _find_model(self) -> Any:  # noqa: ANN401 - torch is not known here
@@ -260,6 +264,7 @@ class RunLoop:
         Raises:
             CheckpointError: If one of them has no state.
             ConfigError: If no place is known, or this job cannot be saved.
+            RunStateError: If the run has its checkpoints already.
             StorageError: If the place cannot be written.
         """
         from costlens.checkpointing import open_checkpoints, warn_of_untied
@@ -267,11 +272,18 @@ class RunLoop:
 
         if not self.is_active or self._session is None:
             return Checkpoints(None, self.config.resume)
+        if self._checkpoints:
+            raise RunStateError(
+                "this run has its checkpoints already, and its ranks save as one: call"
+                " run.checkpoints once, with all that is to be saved (lists, or mappings of names,"
+                " where there are several models), or run.finish() before the next training"
+            )
         config = self.config if url is None else resolve_config(self.config, checkpoint_url=url)
+        self._checkpoint_config = config
         identity = self._session.require_identity()
         if self.config.checkpoint_url is None:
             warn_of_untied(self.parts.state, self.config)
-        made = open_checkpoints(config, self.parts, self.clock, identity, self._price, state)
+        made = open_checkpoints(config, self.parts, self.clock, identity, self._look, state)
         self._checkpoints.append(made)
         listen_for_notices(config, self.parts, self.clock, self._session.end, made)
         if self.parts.state.rank.world_size == 1:
@@ -293,15 +305,32 @@ class RunLoop:
         if not self.is_active or self._session is None:
             return None
         identity = self._session.require_identity()
-        made = make_manager(self.config, self.parts, self.clock, identity, source, self._price)
+        made = make_manager(self.config, self.parts, self.clock, identity, source, self._look)
         kept = Checkpoints(made, self.config.resume)
         self._checkpoints.append(kept)
         listen_for_notices(self.config, self.parts, self.clock, self._session.end, kept)
         return made
 
-    def _price(self) -> PricePart | None:
+    def recall_precision(self) -> str:
+        """Return what this run computed in when last saved, "" where it plays no part; for doors.
+
+        Start-up; blocks on the store where ``COSTLENS_PRECISION=auto`` may go on from checkpoints.
+
+        Raises:
+            StorageError: If the run folder cannot be reached.
+        """
+        config = self._checkpoint_config or self.config
+        if not self.is_active or self._session is None or config.precision != "auto":
+            return ""
+        if config.checkpoint_url is None or config.resume == "never":
+            return ""
+        from costlens.checkpoint_facts import recall_precision
+
+        return recall_precision(config, self._session.require_identity())
+
+    def _look(self) -> RankRecord | None:
         snapshot = self.snapshot
-        return None if snapshot is None else snapshot.record.price
+        return None if snapshot is None else snapshot.record
 
     def _plain_loop(self) -> PlainLoop | None:
         if not self.is_active or self._parts is None:

@@ -16,7 +16,7 @@ from costlens.protect.manager import Keeper
 from costlens.protect.manifest import CheckpointName
 from costlens.protect.shelf import Shelf
 from costlens.protect.snapshot import HostBuffer
-from costlens.protect.writer import SaveJob, Writer
+from costlens.protect.writer import Published, SaveJob, Writer
 from costlens.storage.store import Store
 from tests.contract.saves import RUN, newest_step, snapshot_at
 
@@ -44,10 +44,10 @@ def main(folder: Path) -> None:
             fill(filler)
         name, snapshot = CheckpointName.new(step, 1, time()), snapshot_at(step, buffer)
 
-        def publish(name: CheckpointName = name) -> int:
+        def publish(name: CheckpointName = name) -> Published:
             return keeper.publish(name, "interval", snapshot, time())  # noqa: B023 - waited for
 
-        assert writer.submit(SaveJob(name, "interval", 0, monotonic_ns(), 1, publish))
+        assert writer.submit(SaveJob(name, "interval", 0, monotonic_ns(), publish))
         assert writer.wait(60)
         [result] = writer.take_results()
         number = getattr(result.error, "errno", None)

@@ -1,7 +1,8 @@
 """A plain loop of two ranks with checkpoints: ``job_checkpoints.py KIND STEPS FOLDER``.
 
 KIND is ``lockstep`` (ranks meet in a collective every step), ``skewed`` (they never meet, rank 1
-is three times as slow), ``sharded`` (FSDP splits the parameters), ``alone`` (no process group),
+is three times as slow), ``sharded`` (FSDP splits the parameters), ``gathered`` (the same
+model in one piece), ``alone`` (no process group),
 ``budget`` (lockstep under a budget that is spent soon), ``again`` (the run is opened a second time)
 or ``broken`` (rank 1 can write no data).
 Prints a line a step, so that whoever kills a rank knows where it is, and leaves the digest of each
@@ -15,6 +16,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -26,6 +28,7 @@ from costlens.storage.store import Store
 from tests.resume.digest import digest_of
 
 STEP_S = float(os.environ.get("STEP_S", "0.03"))
+WIDTH = int(os.environ.get("WIDTH", "64"))
 
 
 def tell(*words: object) -> None:
@@ -42,6 +45,27 @@ def break_store() -> None:
     Store.put_many = refuse  # type: ignore[method-assign,assignment]
 
 
+class Whole:
+    """An object whose state has every sharded tensor in one piece; made by all ranks together."""
+
+    def __init__(self, owner: Any) -> None:
+        self.state = self._gather(owner.state_dict())
+
+    def state_dict(self) -> Any:
+        """Return the state."""
+        return self.state
+
+    def _gather(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: self._gather(item) for key, item in value.items()}
+        return value.full_tensor() if hasattr(value, "full_tensor") else value
+
+
+def tell_whole(step: int, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Print a digest of the whole state, the same on every rank."""
+    tell("WHOLE", os.environ["RANK"], step, digest_of(Whole(model), Whole(optimizer)))
+
+
 def train(
     run: costlens.Run,
     kind: str,
@@ -55,11 +79,13 @@ def train(
     checkpoints = run.checkpoints(model=model, optimizer=optimizer, loader=loader)
     step = checkpoints.resume()
     tell("RESUMED", rank, step)
+    if kind in {"sharded", "gathered"}:
+        tell_whole(step, model, optimizer)
     while step < num_steps and not run.should_stop:
         for features, targets in run.batches(loader):
             with run.iteration(samples=len(features)):
                 (model(features) - targets).square().mean().backward()
-                if kind not in {"skewed", "sharded"}:
+                if kind not in {"skewed", "sharded", "gathered"}:
                     for parameter in model.parameters():
                         dist.all_reduce(parameter.grad)
                 optimizer.step()
@@ -70,6 +96,8 @@ def train(
             checkpoints.step()
             if step == num_steps:
                 break
+    if kind in {"sharded", "gathered"}:
+        tell_whole(step, model, optimizer)
     return step
 
 
@@ -82,7 +110,7 @@ def main(kind: str, num_steps: int, folder: Path) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(7)
     model = torch.nn.Sequential(
-        torch.nn.Linear(8, 64), torch.nn.Dropout(0.3), torch.nn.Linear(64, 1)
+        torch.nn.Linear(8, WIDTH), torch.nn.Dropout(0.3), torch.nn.Linear(WIDTH, 1)
     )
     if kind == "sharded":
         from torch.distributed.device_mesh import init_device_mesh

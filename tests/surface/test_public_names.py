@@ -42,7 +42,8 @@ RUN_MEMBERS = {
     *("watch", "should_stop"),
     *("autocast", "scaler"),
     # for doorways and tests
-    *("clock", "close_at_exit", "config", "keep_state", "parts", "silence", "snapshot"),
+    *("clock", "close_at_exit", "config", "keep_state", "parts", "recall_precision", "silence"),
+    *("snapshot",),
 }
 
 

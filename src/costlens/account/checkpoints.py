@@ -39,7 +39,7 @@ def merge_checkpoints(
         url=newest.url,
         last_step=saved[-1].last_step if saved else None,
         last_time=saved[-1].last_time if saved else None,
-        num_bytes=saved[-1].num_bytes if saved else None,
+        num_bytes=_stored_bytes(records),
         next_step=newest.next_step,
         interval=newest.interval,
         worst_loss_money=_price_loss(newest, cost),
@@ -48,6 +48,16 @@ def merge_checkpoints(
         rejected=newest.rejected,
         inexact=newest.inexact,
     )
+
+
+def _stored_bytes(records: Sequence[RankRecord]) -> int | None:
+    """Return the bytes of the newest checkpoint over all ranks that are known to have a part."""
+    told = [(r, r.checkpoints.last_name) for r in records if r.checkpoints is not None]
+    newest = [(r.attempt.number, name) for r, name in told if r.rank.rank == 0 and name]
+    if not newest:
+        return None
+    sizes = [r.checkpoints for r, name in told if (r.attempt.number, name) == newest[-1]]
+    return sum(part.num_bytes for part in sizes if part is not None)
 
 
 def _price_loss(part: CheckpointsPart, cost: CostPart) -> str | None:

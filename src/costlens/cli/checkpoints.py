@@ -74,11 +74,13 @@ def prune(
     """Remove old checkpoints, broken ones behind the newest whole one, and unfinished saves.
 
     A save is unfinished if it has no manifest a day after it was begun.
+    Those that a fresh start has left behind are counted apart.
     """
     kept = load_config(keep_checkpoints=keep).keep_checkpoints
     removed: dict[str, list[str]] = {}
     for shelf, entries in _look(url, run, verify=False):
-        old = _too_old(entries, kept) + _left_over(shelf)
+        current, left = ([e for e in entries if e.is_left is is_left] for is_left in (False, True))
+        old = _too_old(current, kept) + _too_old(left, kept) + _left_over(shelf)
         if not dry_run:
             for name in old:
                 shelf.remove(name)
@@ -181,7 +183,10 @@ def _document(shelf: Shelf, entries: list[Entry], unfinished: list[Any]) -> dict
 
 
 def _facts(entry: Entry) -> dict[str, Any]:
-    shown = ("kind", "created_time", "num_bytes", "world_size", "inexact")
+    shown = (
+        *("kind", "created_time", "num_bytes", "world_size", "inexact", "parent", "precision"),
+        "ledger_copy",
+    )
     return {
         "name": str(entry.name),
         "step": entry.name.step,
@@ -189,6 +194,7 @@ def _facts(entry: Entry) -> dict[str, Any]:
         "health": entry.health,
         "reason": entry.reason,
         "is_verified": entry.is_verified,
+        "is_left_behind": entry.is_left,
         **{key: getattr(entry.manifest, key, None) for key in shown},
     }
 
@@ -207,7 +213,9 @@ def _table(entries: list[Entry]) -> Table:
     table.add_column("state", overflow="fold")
     for entry in entries:
         manifest = entry.manifest
-        state = "verified" if entry.is_verified else entry.health
+        state: str = "verified" if entry.is_verified else entry.health
+        if entry.is_left:
+            state += ", left behind by a fresh start"
         table.add_row(
             str(entry.name.step),
             str(entry.name.attempt),

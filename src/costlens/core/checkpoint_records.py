@@ -22,7 +22,7 @@ class SaveNote:
         start_ns: When training stood still for it.
         stall_ns: For how long.
         write_ns: How long after that it was durable, or had failed.
-        num_bytes: Bytes of the state.
+        num_bytes: Bytes that this rank has stored for it; None where it failed.
         error_type: What failed; None for a checkpoint that exists.
     """
 
@@ -32,7 +32,7 @@ class SaveNote:
     start_ns: int
     stall_ns: int
     write_ns: int
-    num_bytes: int
+    num_bytes: int | None
     error_type: str | None = None
 
 
@@ -58,7 +58,9 @@ class CheckpointsPart(Part):
     num_failed: int = 0
     num_skipped: int = Field(0, description="Saves that were due while another was written.")
     num_retries: int = 0
-    num_bytes: int = Field(0, description="Bytes of the state in the newest checkpoint.")
+    num_bytes: int = Field(
+        0, description="Bytes that this rank has in the newest checkpoint, with their description."
+    )
     stall_s: float = Field(0.0, description="Seconds that training stood still, all saves.")
     write_s: float = Field(0.0, description="Seconds until durable, all saves.")
     last_step: int | None = Field(None, description="Step of the newest checkpoint that exists.")

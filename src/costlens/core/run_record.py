@@ -197,7 +197,9 @@ class CheckpointPart(Part):
     num_retries: int = 0
     stall_s: float = 0.0
     write_s: float = 0.0
-    num_bytes: int | None = None
+    num_bytes: int | None = Field(
+        None, description="Bytes of the newest checkpoint in the store, of all ranks."
+    )
     last_step: int | None = None
     last_time: float | None = None
     next_step: int | None = None

@@ -93,7 +93,7 @@ CHECKPOINT_METRICS: tuple[Metric, ...] = (
         "costlens.checkpoint.size",
         "gauge",
         "By",
-        "Bytes of the state in the newest checkpoint.",
+        "Bytes that this rank has stored in the newest checkpoint.",
         _of_part(lambda part: part.num_bytes or None),
     ),
     Metric(

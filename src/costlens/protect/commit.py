@@ -87,7 +87,12 @@ class Committer:
         self.store.delete(key)
 
     def write_shard(
-        self, name: CheckpointName, rank: int, skeleton: bytes, view: memoryview
+        self,
+        name: CheckpointName,
+        rank: int,
+        skeleton: bytes,
+        view: memoryview,
+        runs: list[tuple[int, int]] | None = None,
     ) -> Shard:
         """Write what one rank saves and return its description, once every size is as written.
 
@@ -98,15 +103,17 @@ class Committer:
             rank: The rank.
             skeleton: The tree around the tensors.
             view: The bytes of the tensors; not changed by anybody meanwhile.
+            runs: Offset and length of what differs from rank 0; None writes everything.
 
         Raises:
             StorageError: If the store refused, after retries where they could help.
             CheckpointError: If the store kept something else than what was written.
         """
+        own = view if runs is None else memoryview(b"".join(view[o : o + n] for o, n in runs))
         width, stem = self.store.num_parallel, f"{folder_of(self.run_id, name)}/r{rank:05d}"
         parts = [
             (f"{stem}-skeleton", memoryview(skeleton)),
-            *((f"{stem}-{number:05d}", data) for number, data in _cut(view, width)),
+            *((f"{stem}-{number:05d}", data) for number, data in _cut(own, width)),
         ]
         written: list[DataObject] = []
         try:
@@ -121,7 +128,14 @@ class Committer:
         except (StorageError, CheckpointError):
             self._remove(written)
             raise
-        return Shard(rank=rank, skeleton=written[0], data=written[1:], num_bytes=len(view))
+        return Shard(
+            rank=rank,
+            skeleton=written[0],
+            data=written[1:],
+            num_bytes=len(view),
+            base=None if runs is None else 0,
+            runs=runs or [],
+        )
 
     def announce(self, name: CheckpointName, shard: Shard) -> None:
         """Tell whoever commits the checkpoint what this rank has written.

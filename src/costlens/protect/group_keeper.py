@@ -13,12 +13,16 @@ from dataclasses import dataclass, field
 
 from costlens.core.clock import NS_PER_S
 from costlens.errors import CheckpointError, CostlensError, StorageError
-from costlens.protect.keeper import Keeper, check_world
-from costlens.protect.manifest import CheckpointName, Kind, Shard
+from costlens.protect.keeper import Keeper, Resumable
+from costlens.protect.manifest import CheckpointName, Kind, Manifest, MisfitError, Shard
 from costlens.protect.meeting import Meeting
+from costlens.protect.regroup import open_tree
+from costlens.protect.replicas import Replicas, Run
 from costlens.protect.shards import ShardExchange
-from costlens.protect.shelf import Loaded, Rejection
-from costlens.protect.snapshot import Snapshot, load_tree
+from costlens.protect.shelf import Rejection
+from costlens.protect.snapshot import Snapshot
+from costlens.protect.state_port import StatePort
+from costlens.protect.writer import Published
 from costlens.storage.names import safe_name
 
 __all__ = ["GroupKeeper"]
@@ -34,10 +38,12 @@ class GroupKeeper(Keeper):
     Args:
         meeting: Where the ranks meet at the start.
         exchange: How shards come together.
+        replicas: Finds what ranks hold alike.
     """
 
     meeting: Meeting = field(kw_only=True)
     exchange: ShardExchange = field(kw_only=True)
+    replicas: Replicas = field(kw_only=True)
 
     def check_place(self, facts: dict[str, object]) -> None:
         """Prove that all ranks keep the same run in the same place; start-up, waits for all.
@@ -72,8 +78,15 @@ class GroupKeeper(Keeper):
             if self.meeting.rank == 0:
                 store.delete(probe)
 
-    def publish(self, name: CheckpointName, kind: Kind, snapshot: Snapshot, time_s: float) -> int:
-        """Write this rank's shard, and commit with the others; return the retries.
+    def publish(
+        self,
+        name: CheckpointName,
+        kind: Kind,
+        snapshot: Snapshot,
+        time_s: float,
+        inexact: Sequence[str] = (),
+    ) -> Published:
+        """Write this rank's shard, and commit with the others; see :meth:`Keeper.publish`.
 
         Raises:
             StorageError: If the store refused.
@@ -82,7 +95,8 @@ class GroupKeeper(Keeper):
         before, rank = self.committer.num_retries, self.meeting.rank
         start_ns = self.exchange.clock()
         try:
-            shard = self.committer.write_shard(name, rank, snapshot.skeleton, snapshot.view())
+            runs = self._find_own(name, snapshot)
+            shard = self.committer.write_shard(name, rank, snapshot.skeleton, snapshot.view(), runs)
             if rank != 0:
                 self.committer.announce(name, shard)
         except (CostlensError, OSError, MemoryError) as error:
@@ -91,23 +105,35 @@ class GroupKeeper(Keeper):
             else:
                 self.exchange.tell_failure(name, str(error))
             raise
-        write_s = (self.exchange.clock() - start_ns) / NS_PER_S
+        write_s, left = (self.exchange.clock() - start_ns) / NS_PER_S, None
         if rank == 0:
-            self._commit(name, kind, time_s, shard, write_s)
+            shards = self._collect(name, shard, write_s)
+            self._commit(name, self._manifest(name, kind, time_s, shards, inexact))
+            left = self._prune()
         else:
             self._follow(name, shard, write_s)
-        return self.committer.num_retries - before
+        return Published(shard.stored_bytes, self.committer.num_retries - before, left)
 
-    def load(self) -> Loaded | None:
+    def _find_own(self, name: CheckpointName, snapshot: Snapshot) -> list[Run] | None:
+        """Return what this rank alone has to write, None for everything."""
+        if self.meeting.rank != 0:
+            return self.replicas.find_own(name, snapshot)
+        self.replicas.tell(name, snapshot)
+        return None
+
+    def load(self, source: StatePort) -> Resumable | None:
         """Return the newest checkpoint of which every rank has verified its shard, or None.
 
+        Args:
+            source: What is to be restored.
+
         Raises:
-            CheckpointError: If it was saved by another number of ranks, a rank does not come, or
-                the store cannot be listed.
+            CheckpointError: If other ranks have saved it and these cannot take it, a rank does not
+                come, or the store cannot be listed.
         """
         self.shelf.rejections.clear()
         for name in self._candidates():
-            loaded, reason = self._try(name)
+            loaded, reason = self._try(name, source)
             verdict = self.meeting.hold(f"load {name}", reason, _first_reason)
             if not verdict:
                 return loaded
@@ -129,23 +155,27 @@ class GroupKeeper(Keeper):
         self.meeting.hold("restored", "", _first_reason)
         return inexact
 
-    def _commit(
-        self, name: CheckpointName, kind: Kind, time_s: float, own: Shard, write_s: float
-    ) -> None:
+    def begin_anew(self) -> None:
+        """Note that all ranks begin a training; they meet, for they name it alike."""
+        lineage = self.meeting.hold("begin", "", lambda _: self._next_lineage())
+        self.resumed, self.lineage = None, lineage
+
+    def _collect(self, name: CheckpointName, own: Shard, write_s: float) -> list[Shard]:
         try:
-            shards = self.exchange.collect(name, own, write_s)
+            return self.exchange.collect(name, own, write_s)
         except CheckpointError as error:
             self.committer.discard(name, own)
             self.exchange.tell_failed(name, str(error), is_sure=True)
             raise
+
+    def _commit(self, name: CheckpointName, manifest: Manifest) -> None:
         try:
-            self.committer.commit(name, self._manifest(name, kind, time_s, shards))
+            self.committer.commit(name, manifest)
         except (StorageError, CheckpointError) as error:
             # It may exist although its writer was told otherwise: nobody removes what it names.
             self.exchange.tell_failed(name, str(error), is_sure=False)
             raise
         self.exchange.tell_saved(name)
-        self._prune()
 
     def _follow(self, name: CheckpointName, shard: Shard, write_s: float) -> None:
         reason, can_go = self.exchange.wait_outcome(name, write_s)
@@ -161,12 +191,12 @@ class GroupKeeper(Keeper):
         """Return what rank 0 sees: listings of other ranks may lag."""
 
         def choose(_: Sequence[str]) -> str:
-            return json.dumps([str(name) for name in self.shelf.unmarked()[:_MAX_CANDIDATES]])
+            return json.dumps([str(name) for name in self.shelf.current()[:_MAX_CANDIDATES]])
 
         texts = json.loads(self.meeting.hold("names", "", choose))
         return [name for text in texts if (name := CheckpointName.parse(text)) is not None]
 
-    def _try(self, name: CheckpointName) -> tuple[Loaded | None, str]:
+    def _try(self, name: CheckpointName, source: StatePort) -> tuple[Resumable | None, str]:
         try:
             found = self.shelf.read(name)
         except CheckpointError as error:
@@ -175,23 +205,23 @@ class GroupKeeper(Keeper):
             return None, str(error)
         except StorageError as error:
             return None, str(error)
+        rank, world_size = self.meeting.rank, self.meeting.world_size
+        number = rank % found.manifest.world_size
         try:
-            check_world(found.manifest, self.meeting.world_size)
+            loaded = self.shelf.load(found, number)
         except CheckpointError as error:
-            self.meeting.refuse(f"load {name}", str(error))
-            raise
-        try:
-            loaded = self.shelf.load(found, self.meeting.rank)
-        except CheckpointError as error:
-            self.shelf.reject(name, f"of rank {self.meeting.rank}, {error}")
+            self.shelf.reject(name, f"of rank {number}, {error}")
             return None, str(error)
         except StorageError as error:
             return None, str(error)
         try:
-            load_tree(loaded.skeleton, loaded.buffer)
-        except CheckpointError as error:  # a newer torch may know the types in it
+            tree, inexact = open_tree(self.shelf, loaded, rank, world_size, source)
+        except MisfitError as error:
+            self.meeting.refuse(f"load {name}", str(error))
+            raise
+        except (CheckpointError, StorageError) as error:
             return None, str(error)
-        return loaded, ""
+        return Resumable(found, tree, inexact), ""
 
     def _sees(self, key: str) -> bool:
         pause_s = 0.05

@@ -32,6 +32,7 @@ class Entry:
         reason: Why not; None where it can.
         manifest: None where it cannot be read, or was not looked at.
         is_verified: Whether every byte was read and compared, rather than sizes alone.
+        is_left: Whether a later start has begun anew, so that no resume takes it.
     """
 
     name: CheckpointName
@@ -39,6 +40,7 @@ class Entry:
     reason: str | None = None
     manifest: Manifest | None = None
     is_verified: bool = False
+    is_left: bool = False
 
 
 def find_shelves(store: Store) -> list[Shelf]:
@@ -62,19 +64,22 @@ def look_through(shelf: Shelf, *, verify: bool) -> Iterator[Entry]:
     Raises:
         StorageError: If the store cannot be listed.
     """
-    marked = shelf.marked()
-    for name in shelf.names():
+    names, marked = shelf.names(), shelf.marked()
+    since = shelf.find_lineage(names)
+    for name in names:
+        is_left = name.stamp < since
         if (reason := marked.get(str(name))) is not None:
-            yield Entry(name, "rejected", f"an earlier start found that {reason}")
+            reason = f"an earlier start found that {reason}"
+            yield Entry(name, "rejected", reason, is_left=is_left)
             continue
         try:
             found = shelf.verify(name) if verify else shelf.check(name)
         except CheckpointError as error:
-            yield Entry(name, "broken", str(error))
+            yield Entry(name, "broken", str(error), is_left=is_left)
         except StorageError as error:
-            yield Entry(name, "unreachable", str(error))
+            yield Entry(name, "unreachable", str(error), is_left=is_left)
         else:
-            yield Entry(name, "whole", None, found.manifest, is_verified=verify)
+            yield Entry(name, "whole", None, found.manifest, verify, is_left)
 
 
 def choose(entries: list[Entry]) -> tuple[Entry | None, str]:
@@ -83,6 +88,7 @@ def choose(entries: list[Entry]) -> tuple[Entry | None, str]:
     Args:
         entries: Of one run, newest first.
     """
+    entries = [entry for entry in entries if not entry.is_left]
     for position, entry in enumerate(entries):
         if entry.health == "whole":
             passed = f"{position} newer {'one is' if position == 1 else 'ones are'} passed over"

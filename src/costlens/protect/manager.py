@@ -7,10 +7,8 @@ start-up touch the store. Doors give it the state to save and call :meth:`Checkp
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
-from costlens.core.checkpoint_records import CheckpointsPart, IntervalPart, SaveNote
 from costlens.core.clock import NS_PER_S, Clock
 from costlens.core.log import Logger
 from costlens.core.phases import Phase
@@ -20,30 +18,15 @@ from costlens.core.timeline import Timeline
 from costlens.errors import CheckpointError
 from costlens.protect.cadence import Cadence
 from costlens.protect.group_save import GroupSave
-from costlens.protect.keeper import Keeper
+from costlens.protect.keeper import Keeper, Resumable
 from costlens.protect.manifest import CheckpointName, Kind
 from costlens.protect.preemption import Preemption
-from costlens.protect.shelf import Loaded
-from costlens.protect.snapshot import HostBuffer, load_tree
-from costlens.protect.writer import SaveJob, SaveResult, Writer
+from costlens.protect.save_log import SaveLog
+from costlens.protect.snapshot import HostBuffer
+from costlens.protect.state_port import StatePort
+from costlens.protect.writer import SaveJob, Writer
 
-__all__ = ["CheckpointManager", "StatePort"]
-
-
-class StatePort(Protocol):
-    """What is saved; doors know how to gather and restore it.
-
-    Attributes:
-        report: Takes a sentence on what turns out inexact after :meth:`restore`; the manager's.
-    """
-
-    report: Callable[[str], object]
-
-    def gather(self, step: int) -> Any:  # noqa: ANN401 - any tree that packs
-        """Return the state as a tree; training thread, copies nothing."""
-
-    def restore(self, tree: Any) -> list[str]:  # noqa: ANN401 - the same
-        """Put a state back and return what could not be restored exactly, a sentence each."""
+__all__ = ["CheckpointManager"]
 
 
 class CheckpointManager:
@@ -80,11 +63,9 @@ class CheckpointManager:
         self.preemption: Preemption | None = None
         self._decides = group is None or group.leads
         self._buffer = HostBuffer()
-        self._writer = Writer(clock, self._tell)
-        self._is_overdue = False
+        self._log = SaveLog(state, cadence, keeper.shelf.store.shown_url)
+        self._writer = Writer(clock, self._log.tell)
         self._last_step: int | None = None
-        self._part = CheckpointsPart(url=keeper.shelf.store.shown_url)
-        state.checkpoints = self._part
 
     @property
     def last_step(self) -> int | None:
@@ -105,7 +86,7 @@ class CheckpointManager:
     @property
     def place(self) -> str:
         """Return where the newest checkpoint is kept, for people; no credentials in it."""
-        return f"{self._part.url}/{self._part.last_name or ''}".rstrip("/")
+        return self._log.place
 
     def resume_as(self, wish: str) -> int | None:
         """Resume as the user wishes; return the step, or None for a fresh start.
@@ -119,6 +100,8 @@ class CheckpointManager:
                 one must be.
         """
         step = None if wish == "never" else self.resume()
+        if wish == "never":
+            self._begin_anew()
         if step is None and wish == "must":
             raise CheckpointError(
                 "there is no checkpoint to resume from, and COSTLENS_RESUME is must; set it to auto"
@@ -137,43 +120,24 @@ class CheckpointManager:
                 all go on from one checkpoint.
         """
         with PhaseScope(self._timeline, Phase.RESTORE):
-            loaded = self._keeper.load()
-            inexact = (
-                []
-                if loaded is None
-                else self._keeper.restore(functools.partial(self._restore, loaded))
-            )
-        rejected = [f"{each.name}: {each.reason}" for each in self._keeper.shelf.rejections]
-        for each in self._keeper.shelf.rejections:
-            self.log.warning(
-                "costlens.checkpoint.rejected", name=str(each.name), reason=each.reason
-            )
+            loaded = self._keeper.load(self._source)
+            inexact = [] if loaded is None else self._restore(loaded)
+        self._log.reject(self._keeper.shelf.rejections)
         if loaded is None:
-            self._state.start_step = 0
-            self._update(rejected=rejected)
+            self._begin_anew()
             return None
-        manifest, name = loaded.found.manifest, loaded.found.name
-        self._keeper.resumed = name
-        self._last_step = manifest.step
-        self._state.start_step = self._state.saved_step = manifest.step
-        self._update(
-            rejected=rejected,
-            inexact=[*manifest.inexact, *inexact],
-            resumed_from=str(name),
-            resumed_step=manifest.step,
-            resumed_attempt=manifest.attempt,
-            last_step=manifest.step,
-            last_time=manifest.created_time,
-            last_name=str(name),
-        )
-        self.log.info(
-            "costlens.checkpoint.resumed",
-            step=manifest.step,
-            name=str(name),
-            inexact=[*manifest.inexact, *inexact],
-            message=f"resumed at step {manifest.step}",
-        )
-        return manifest.step
+        self._keeper.go_on_from(loaded.found)
+        self._last_step = step = loaded.found.manifest.step
+        self._log.resume(loaded.found, inexact)
+        return step
+
+    def _restore(self, loaded: Resumable) -> list[str]:
+        restored = self._keeper.restore(lambda: self._source.restore(loaded.tree))
+        return [*loaded.found.manifest.inexact, *loaded.inexact, *restored]
+
+    def _begin_anew(self) -> None:
+        self._keeper.begin_anew()
+        self._log.begin()
 
     def step(self, step: int) -> None:
         """Note that an optimizer step is done, and save if it is time to; about 1 µs if it is not.
@@ -227,9 +191,7 @@ class CheckpointManager:
 
     def tell_inexact(self, sentence: str) -> None:
         """Note in log and record what a resume turned out not to restore exactly; once each."""
-        if sentence not in self._part.inexact:
-            self._update(inexact=[*self._part.inexact, sentence])
-            self.log.warning("costlens.checkpoint.inexact", message=sentence)
+        self._log.add_inexact(sentence)
 
     def save(self, step: int, kind: Kind) -> bool:
         """Take a snapshot and hand it over; return whether it was taken, or is on its way.
@@ -272,12 +234,13 @@ class CheckpointManager:
     def _take_snapshot(self, step: int, kind: Kind, name: CheckpointName) -> bool:
         self._settle()
         if self._writer.is_busy:
-            self._skip()
+            self._log.skip()
             return False
-        self._is_overdue = False
+        name = self._keeper.no_earlier(name)
         start_ns = self._clock()
         with PhaseScope(self._timeline, Phase.CHECKPOINT):
-            snapshot = self._buffer.take(self._source.gather(step))
+            tree = self._source.gather(step)
+            snapshot = self._buffer.take(tree)
             # Here and not at each door: a plain loop has no place of ours before its next change.
             self._buffer.hold()
         end_ns = self._clock()
@@ -287,14 +250,15 @@ class CheckpointManager:
             kind=kind,
             stall_ns=end_ns - start_ns,
             taken_ns=end_ns,
-            num_bytes=snapshot.num_bytes,
-            publish=lambda: self._keeper.publish(name, kind, snapshot, wall_s),
+            publish=functools.partial(
+                self._keeper.publish, name, kind, snapshot, wall_s, _inexact(tree)
+            ),
         )
         self._cadence.note_stall(step, job.stall_ns / NS_PER_S, end_ns)
         if not self._writer.submit(job):  # closed, or a fork of the process
             return False
         self._last_step = step
-        self._update(stall_s=self._part.stall_s + job.stall_ns / NS_PER_S)
+        self._log.note_snapshot(job.stall_ns)
         return True
 
     def wait(self, timeout_s: float) -> bool:
@@ -302,10 +266,6 @@ class CheckpointManager:
         is_idle = self._writer.wait(timeout_s)
         self._settle()
         return is_idle
-
-    def hold(self) -> None:
-        """Let the device wait, before the state changes, for copies that are under way."""
-        self._buffer.hold()
 
     def close(self, step: int, timeout_s: float, *, is_clean: bool) -> bool:
         """End: save what is not saved yet, and wait for the writer; return whether all is durable.
@@ -322,11 +282,7 @@ class CheckpointManager:
         is_done = self._writer.close(left_s)
         self._settle()
         if not is_done:
-            self.log.warning(
-                "costlens.checkpoint.abandoned",
-                step=self._last_step,
-                message="the last save did not become durable in time; the one before it stands",
-            )
+            self._log.tell_abandoned(self._last_step)
         return is_done
 
     def _save_last(self, step: int, deadline_ns: int, *, is_whole: bool) -> None:
@@ -340,8 +296,8 @@ class CheckpointManager:
         try:
             name = self._group.agree_on_end(step, last_step, refusal, left_s)
         except CheckpointError as error:
-            self._count_failure(error)
-            self._tell_failure(step, error)
+            self._log.count_failure(error)
+            self._log.tell_failure(step, error)
             return
         if name is not None:
             self._take_snapshot(step, "final", name)
@@ -354,102 +310,16 @@ class CheckpointManager:
         self._take_snapshot(step, *agreed)
         return True
 
-    def _restore(self, loaded: Loaded) -> list[str]:
-        return self._source.restore(load_tree(loaded.skeleton, loaded.buffer))
-
     def _save_if_free(self, step: int) -> None:
         if self._writer.is_busy:
-            self._skip()
+            self._log.skip()
         else:
             self.save(step, "interval")
 
-    def _skip(self) -> None:
-        if not self._is_overdue:  # once, not once a step
-            self._is_overdue = True
-            self._update(num_skipped=self._part.num_skipped + 1)
-
     def _settle(self) -> None:
         for result in self._writer.take_results():
-            self._take(result)
-
-    def _take(self, result: SaveResult) -> None:
-        part, job = self._part, result.job
-        write_s = result.write_ns / NS_PER_S
-        self._state.saves.append(_note(result))
-        if result.error is not None:
-            self._count_failure(result.error)
-            return
-        self._cadence.note_durable(write_s)
-        self._state.saved_step = job.name.step
-        self._state.num_saves = (self._state.num_saves or 0) + 1
-        self._update(
-            num_saved=part.num_saved + 1,
-            num_retries=part.num_retries + result.num_retries,
-            num_bytes=job.num_bytes,
-            write_s=part.write_s + write_s,
-            last_step=job.name.step,
-            last_time=self._state.anchor.to_wall_ns(job.taken_ns) / NS_PER_S,
-            last_name=str(job.name),
-        )
-
-    def _tell(self, result: SaveResult) -> None:
-        """Log how a save went; the writer's thread."""
-        job = result.job
-        if result.error is not None:
-            self._tell_failure(job.name.step, result.error)
-            return
-        self.log.info(
-            "costlens.checkpoint.saved",
-            step=job.name.step,
-            kind=job.kind,
-            num_bytes=job.num_bytes,
-            stall_s=round(job.stall_ns / NS_PER_S, 6),
-            write_s=round(result.write_ns / NS_PER_S, 6),
-            message=f"step {job.name.step} is safe",
-        )
-
-    def _tell_failure(self, step: int, error: BaseException) -> None:
-        self.log.error(
-            "costlens.checkpoint.failed",
-            step=step,
-            error_type=type(error).__name__,
-            reason=str(error),
-            message=f"the save at step {step} failed: {error}",
-        )
-
-    def _count_failure(self, error: BaseException) -> None:
-        kind = type(error).__name__
-        self._update(num_failed=self._part.num_failed + 1, last_error_type=kind)
-
-    def _update(self, **fields: Any) -> None:
-        plan, costs = self._cadence.plan, self._cadence.costs
-        if plan is not None:
-            fields["next_step"] = plan.step
-            if plan.decision is not None and costs is not None:
-                fields["interval"] = IntervalPart(
-                    interval_s=plan.decision.interval_s,
-                    optimum_s=plan.decision.optimum_s,
-                    rail=plan.decision.rail,
-                    worst_loss_s=plan.decision.worst_loss_s,
-                    is_loss_kept=plan.decision.is_loss_kept,
-                    failure_rate_per_s=plan.failure_rate_per_s,
-                    stall_s=costs.stall_s,
-                    write_s=costs.write_s,
-                    slowdown=costs.slowdown,
-                )
-        self._part = self._part.model_copy(update=fields)
-        self._state.checkpoints = self._part
+            self._log.take(result)
 
 
-def _note(result: SaveResult) -> SaveNote:
-    job = result.job
-    return SaveNote(
-        name=str(job.name),
-        step=job.name.step,
-        kind=job.kind,
-        start_ns=job.taken_ns - job.stall_ns,
-        stall_ns=job.stall_ns,
-        write_ns=result.write_ns,
-        num_bytes=job.num_bytes,
-        error_type=None if result.error is None else type(result.error).__name__,
-    )
+def _inexact(tree: Any) -> list[str]:  # noqa: ANN401 - any tree
+    return list(tree.get("inexact", ())) if isinstance(tree, dict) else []

@@ -6,25 +6,44 @@ objects do not have the sizes and digests that it names, does not exist.
 
 from __future__ import annotations
 
+import math
 import re
 import secrets
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from costlens.errors import CheckpointError
 
-__all__ = ["MANIFEST_SCHEMA", "CheckpointName", "DataObject", "Kind", "Manifest", "Shard", "digest"]
+__all__ = [
+    "MANIFEST_SCHEMA",
+    "MAX_RUNS",
+    "CheckpointName",
+    "DataObject",
+    "Kind",
+    "Manifest",
+    "MisfitError",
+    "Shard",
+    "digest",
+    "next_stamp",
+]
 
 MANIFEST_SCHEMA: Literal["costlens.checkpoint/1"] = "costlens.checkpoint/1"
+
+MAX_RUNS = 1024
+"""Most runs of bytes in which the buffer of a rank may differ from its base."""
 
 Kind = Literal["interval", "final", "preemption", "manual"]
 """What asked for a save: the interval, the end of the run, a preemption, or the user."""
 
 _NAME = re.compile(r"(\d{12})-a(\d{4})-(\d{8}T\d{6})Z-([0-9a-f]{8})")
 _STAMP = "%Y%m%dT%H%M%S"
+
+
+class MisfitError(CheckpointError):
+    """A checkpoint is whole and does not fit this job: nothing older is tried in its place."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -75,6 +94,10 @@ class CheckpointName:
         except ValueError:
             return float("-inf")
 
+    def no_earlier(self, stamp: str) -> CheckpointName:
+        """Return the name with this stamp where its own is earlier: clocks of hosts differ."""
+        return self if self.stamp >= stamp else replace(self, stamp=stamp)
+
     def __str__(self) -> str:
         return f"{self.step:012d}-a{self.attempt:04d}-{self.stamp}Z-{self.nonce}"
 
@@ -99,6 +122,24 @@ class Shard(_Part):
     skeleton: DataObject
     data: list[DataObject] = Field(description="The flat buffer, cut into parts, in order.")
     num_bytes: int = Field(ge=0, description="Bytes of the flat buffer.")
+    base: int | None = Field(
+        None, ge=0, description="The rank whose buffer this one is like, but for ``runs``."
+    )
+    runs: list[tuple[int, int]] = Field(
+        default_factory=list,
+        max_length=MAX_RUNS,
+        description="Offset and length of what is its own, in the order of ``data``.",
+    )
+
+    @property
+    def stored_bytes(self) -> int:
+        """Return the bytes of its objects."""
+        return sum(each.num_bytes for each in (self.skeleton, *self.data))
+
+    @property
+    def own_bytes(self) -> int:
+        """Return the bytes that its data objects should have together."""
+        return self.num_bytes if self.base is None else sum(length for _, length in self.runs)
 
 
 class Manifest(_Part):
@@ -113,6 +154,9 @@ class Manifest(_Part):
     world_size: int = Field(ge=1)
     shards: list[Shard] = Field(min_length=1, max_length=100_000)
     parent: str | None = Field(None, description="Name of the checkpoint the attempt resumed from.")
+    lineage: str = Field(
+        "", description="When the training began that it belongs to: the least stamp of its names."
+    )
     inexact: list[str] = Field(
         default_factory=list, description="What a resume from it cannot restore exactly."
     )
@@ -167,6 +211,12 @@ class Manifest(_Part):
         if sorted(shard.rank for shard in manifest.shards) != [*range(manifest.world_size)]:
             raise CheckpointError("it is no manifest: not every rank has one shard in it")
         return manifest
+
+
+def next_stamp(stamp: str) -> str:
+    """Return the stamp of a second later; the same where it is none."""
+    wall_s = CheckpointName(0, 1, stamp, "").wall_s
+    return stamp if math.isinf(wall_s) else CheckpointName.stamp_of(wall_s + 1)
 
 
 def digest(data: bytes | memoryview) -> str:

@@ -9,16 +9,17 @@ tensors; nothing is copied here.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
 from costlens.errors import CheckpointError
-from costlens.protect.sharded import is_sharded, join, split
+from costlens.protect.sharded import is_sharded, join, locate, split
 
-__all__ = ["Packing", "Slot", "own_tensors", "pack", "unpack", "view_slot"]
+__all__ = ["Join", "Packing", "Slot", "own_tensors", "pack", "unpack", "view_slot"]
 
 _ALIGNMENT = 64
 # What torch.load(weights_only=True) takes back without being told more.
@@ -28,6 +29,9 @@ _MARK = "costlens.slot"
 # torch writes empty bytes as a call that it then refuses to load.
 _BYTES_MARK = "costlens.bytes"
 _SHARDED_MARK = "costlens.sharded"
+
+Join: TypeAlias = Callable[[Any, torch.Tensor, Any], Any]
+"""Takes carrier, part and start, as ``sharded.split`` and ``sharded.locate`` gave them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +105,7 @@ class _Packer:
     def _take_tensor(self, tensor: torch.Tensor) -> Any:  # noqa: ANN401 - a mark or a tensor
         if is_sharded(tensor):
             carrier, part = split(tensor)
-            return (_SHARDED_MARK, [carrier, self._take_tensor(part)])
+            return (_SHARDED_MARK, [carrier, self._take_tensor(part), locate(tensor)])
         if not _is_plain(tensor):
             return tensor.detach().clone()
         # Tied weights are one slot, and come back as one tensor.
@@ -134,13 +138,19 @@ def pack(tree: Any) -> Packing:  # noqa: ANN401 - any tree
     return Packing(skeleton, tuple(packer.slots), tuple(packer.tensors), packer.num_bytes)
 
 
-def unpack(skeleton: Any, slots: tuple[Slot, ...], buffer: torch.Tensor) -> Any:  # noqa: ANN401 - any tree
+def unpack(
+    skeleton: Any,  # noqa: ANN401 - any tree
+    slots: tuple[Slot, ...],
+    buffer: torch.Tensor,
+    join_part: Join = join,
+) -> Any:  # noqa: ANN401 - any tree
     """Return the tree around views of the buffer; nothing is copied.
 
     Args:
         skeleton: As :func:`pack` made it.
         slots: The slots that its marks name.
         buffer: Flat bytes (``uint8``), aligned like any tensor, that hold all slots.
+        join_part: Makes what stands for a tensor that was spread over the ranks.
 
     Raises:
         CheckpointError: If a mark names no slot, or a slot does not lie in the buffer.
@@ -157,8 +167,9 @@ def unpack(skeleton: Any, slots: tuple[Slot, ...], buffer: torch.Tensor) -> Any:
                 raise CheckpointError(f"the checkpoint names a tensor {value[1]!r} that it lacks")
             return views[value[1]]
         if mark == _SHARDED_MARK:
-            carrier, part = value[1] if type(value[1]) is list and len(value[1]) == 2 else (0, 0)
-            return join(carrier, rebuild(part))
+            content = value[1] if type(value[1]) is list else []
+            carrier, part, start = content if len(content) == 3 else (None, None, None)
+            return join_part(carrier, rebuild(part), start)
         if kind in _DICTS:
             rebuilt = {rebuild(key): rebuild(item) for key, item in value.items()}
             return rebuilt if kind is dict else kind(rebuilt)

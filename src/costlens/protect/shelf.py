@@ -7,13 +7,14 @@ bytes have the digests it names wins. Blocks on the store: start-up, the writer'
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from costlens.errors import CheckpointError, StorageError
 from costlens.protect.commit import folder_of, manifest_key
-from costlens.protect.manifest import CheckpointName, DataObject, Manifest, digest
+from costlens.protect.manifest import CheckpointName, Manifest, MisfitError
+from costlens.protect.shard_reader import check_sizes, read_buffer, read_objects, read_skeleton
 from costlens.storage.names import safe_name
 from costlens.storage.store import Store
 
@@ -61,11 +62,13 @@ class Loaded:
         found: The checkpoint.
         skeleton: The tree around the tensors.
         buffer: The bytes of the tensors.
+        tree: The state, around views of the buffer; None before it was asked for.
     """
 
     found: Found
     skeleton: bytes
     buffer: torch.Tensor
+    tree: Any = None
 
 
 @dataclass(slots=True)
@@ -94,14 +97,34 @@ class Shelf:
         names = (CheckpointName.parse(key.removesuffix(".json")) for key in keys)
         return sorted((name for name in names if name is not None), reverse=True)
 
-    def unmarked(self) -> list[CheckpointName]:
-        """Return the checkpoints that no start has found unusable, newest first.
+    def current(self) -> list[CheckpointName]:
+        """Return what a resume may take, newest first: unmarked, and of the training begun last.
+
+        Reads one manifest.
 
         Raises:
             StorageError: If the store cannot be listed.
         """
-        marked = self.marked()
-        return [name for name in self.names() if str(name) not in marked]
+        names = self.names()
+        since, marked = self.find_lineage(names), self.marked()
+        return [name for name in names if name.stamp >= since and str(name) not in marked]
+
+    def find_lineage(self, names: list[CheckpointName]) -> str:
+        """Return the stamp since which names belong to the training that was begun last.
+
+        A fresh start beside older checkpoints begins another training: they stay where they are,
+        and are neither its past nor in its way. "" where nothing was begun anew.
+
+        Args:
+            names: All that have a manifest.
+        """
+        for name in sorted(names, key=lambda each: (each.stamp, each), reverse=True):
+            try:
+                lineage = self.read(name).manifest.lineage
+            except (CheckpointError, StorageError):
+                continue
+            return lineage if lineage <= name.stamp else ""
+        return ""
 
     def read(self, name: CheckpointName) -> Found:
         """Return a checkpoint's manifest.
@@ -131,22 +154,16 @@ class Shelf:
             StorageError: If an object cannot be read.
             CheckpointError: If an object is missing, or its size or digest is not the manifest's.
         """
-        import torch  # listing and verifying need none of it
-
-        shard = found.manifest.find_shard(rank)
-        self._check_sizes(found.name, [shard.skeleton, *shard.data])
-        skeleton = bytearray(shard.skeleton.num_bytes)
-        self._read([shard.skeleton], memoryview(skeleton))
-        if sum(part.num_bytes for part in shard.data) != shard.num_bytes:
-            raise CheckpointError("its parts do not add up to its size")
-        buffer = torch.empty(shard.num_bytes, dtype=torch.uint8)
-        view, start = buffer.numpy().data, 0
-        for parts in self._batches(shard.data):
-            start += self._read(parts, view[start:])
-        return Loaded(found, bytes(skeleton), buffer)
+        shard, folder = found.manifest.find_shard(rank), folder_of(self.run_id, found.name)
+        skeleton = read_skeleton(self.store, folder, shard)
+        return Loaded(found, skeleton, read_buffer(self.store, folder, found.manifest, shard))
 
     def load_newest(
-        self, rank: int = 0, *, names: list[CheckpointName] | None = None
+        self,
+        rank: int = 0,
+        *,
+        names: list[CheckpointName] | None = None,
+        open_loaded: Callable[[Loaded], Any] | None = None,
     ) -> Loaded | None:
         """Return the newest checkpoint that verifies, or None; notes the others as rejections.
 
@@ -154,14 +171,21 @@ class Shelf:
 
         Args:
             rank: Whose shard is loaded.
-            names: What to try, in order; all of them, newest first, by default.
+            names: What to try, in order; by default those of the training begun last, newest first.
+            open_loaded: Returns the state that was loaded; by default as it was saved. A checkpoint
+                of which it says that it cannot be used is passed over, and not marked.
 
         Raises:
             StorageError: If the store cannot be listed.
+            MisfitError: If it is whole and does not fit this job.
         """
         self.rejections.clear()
         marked = self.marked()
-        for name in self.names() if names is None else names:
+        if names is None:
+            names = self.names()
+            since = self.find_lineage(names)
+            names = [name for name in names if name.stamp >= since]
+        for name in names:
             if (reason := marked.get(str(name))) is not None:
                 reason = f"an earlier start found that {reason}"
                 self.rejections.append(Rejection(name, reason, is_final=True))
@@ -179,23 +203,23 @@ class Shelf:
             except StorageError as error:
                 self.rejections.append(Rejection(name, str(error), is_final=False))
             else:
-                if self._is_safe(loaded):
-                    return loaded
+                opened = self._open(loaded, open_loaded or _open_plainly)
+                if opened is not None:
+                    return opened
         return None
 
-    def _is_safe(self, loaded: Loaded) -> bool:
-        """Return whether it loads by ``weights_only``: digests tell that it is what was committed.
+    def _open(self, loaded: Loaded, open_loaded: Callable[[Loaded], Any]) -> Loaded | None:
+        """Return it with its state: digests tell only that it is what was committed.
 
-        It is passed over otherwise, unmarked, for a newer torch may know the types in it.
+        A newer torch may know the types in it that this one refuses.
         """
-        from costlens.protect.snapshot import load_tree
-
         try:
-            load_tree(loaded.skeleton, loaded.buffer)
-        except CheckpointError as error:
+            return replace(loaded, tree=open_loaded(loaded))
+        except MisfitError:
+            raise
+        except (CheckpointError, StorageError) as error:
             self.rejections.append(Rejection(loaded.found.name, str(error), is_final=False))
-            return False
-        return True
+            return None
 
     def check(self, name: CheckpointName) -> Found:
         """Return the checkpoint once every object has the size it should; reads none of them.
@@ -205,7 +229,7 @@ class Shelf:
             CheckpointError: If it is not whole; says why.
         """
         found = self.read(name)
-        self._check_sizes(name, found.manifest.objects)
+        check_sizes(self.store, folder_of(self.run_id, name), found.manifest.objects)
         return found
 
     def verify(self, name: CheckpointName) -> Found:
@@ -216,8 +240,7 @@ class Shelf:
             CheckpointError: If it is not whole; says why.
         """
         found = self.check(name)
-        for parts in self._batches(found.manifest.objects):
-            self._read(parts, memoryview(bytearray(sum(part.num_bytes for part in parts))))
+        read_objects(self.store, found.manifest.objects)
         return found
 
     def reject(self, name: CheckpointName, reason: str) -> None:
@@ -228,7 +251,9 @@ class Shelf:
         except StorageError:
             return  # a store that can only be read; it will be tried again
 
-    def prune(self, keep: int, protected: frozenset[CheckpointName] = frozenset()) -> int:
+    def prune(
+        self, keep: int, protected: frozenset[CheckpointName] = frozenset(), since: str = ""
+    ) -> int:
         """Return how many checkpoints were removed: all but the newest ``keep``, manifest first.
 
         Never fewer than two stay, nor do any that are protected.
@@ -236,13 +261,15 @@ class Shelf:
         Args:
             keep: How many to keep, >= 1; negative keeps all.
             protected: The one that the run resumed from, and the last one known to be good.
+            since: The lineage that is pruned: names of an earlier stamp are another training.
 
         Raises:
             StorageError: If the store cannot be listed, or refuses to delete.
         """
         if keep < 0:
             return 0
-        good = self.unmarked()
+        marked = self.marked()
+        good = [n for n in self.names() if n.stamp >= since and str(n) not in marked]
         old = [name for name in good[max(keep, _MIN_KEPT) :] if name not in protected]
         for name in old:
             self.remove(name)
@@ -280,41 +307,6 @@ class Shelf:
             self.remove(name)
         return len(old)
 
-    def _check_sizes(self, name: CheckpointName, parts: list[DataObject]) -> None:
-        """Compare sizes before any memory is taken: anybody may have written the manifest."""
-        folder = folder_of(self.run_id, name)
-        sizes = self.store.sizes(folder)
-        for part in parts:
-            parent, _, short = part.key.rpartition("/")
-            if parent != folder:
-                raise CheckpointError(f"it names {part.key!r}, which is not its own")
-            if short not in sizes:
-                raise CheckpointError(f"{short} is missing")
-            if sizes[short] != part.num_bytes:
-                raise CheckpointError(f"{short} has {sizes[short]} bytes, not {part.num_bytes}")
-
-    def _batches(self, parts: list[DataObject]) -> Iterator[list[DataObject]]:
-        width = self.store.num_parallel
-        for start in range(0, len(parts), width):
-            yield parts[start : start + width]
-
-    def _read(self, parts: list[DataObject], view: memoryview) -> int:
-        """Fill the start of ``view`` with some objects, verified; return their bytes."""
-        targets, start = {}, 0
-        for part in parts:
-            targets[part.key] = view[start : start + part.num_bytes]
-            start += part.num_bytes
-        found = self.store.read_many_into(targets)
-        for part in parts:
-            short = part.key.rpartition("/")[2]
-            if (num_bytes := found.get(part.key)) is None:
-                raise CheckpointError(f"{short} is missing")
-            if num_bytes != part.num_bytes:
-                raise CheckpointError(f"{short} has {num_bytes} bytes, not {part.num_bytes}")
-            if digest(targets[part.key]) != part.xxh3:
-                raise CheckpointError(f"{short} is not what was written: its digest differs")
-        return start
-
     def _rejected_folder(self) -> str:
         return f"{safe_name(self.run_id)}/rejected"
 
@@ -337,3 +329,9 @@ class Shelf:
                 yield name, str(json.loads(data)["reason"])
             except (ValueError, KeyError, TypeError):
                 yield name, "it is not usable"
+
+
+def _open_plainly(loaded: Loaded) -> Any:  # noqa: ANN401 - any tree
+    from costlens.protect.snapshot import load_tree
+
+    return load_tree(loaded.skeleton, loaded.buffer)

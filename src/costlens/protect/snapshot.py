@@ -16,7 +16,7 @@ import torch
 
 from costlens.errors import CheckpointError
 from costlens.protect import sharded
-from costlens.protect.packing import Packing, Slot, pack, unpack, view_slot
+from costlens.protect.packing import Join, Packing, Slot, pack, unpack, view_slot
 
 __all__ = ["HostBuffer", "Snapshot", "load_tree"]
 
@@ -29,10 +29,12 @@ class Snapshot:
         skeleton: The tree around the tensors and where each lies, as ``torch.save`` writes it.
         buffer: Flat bytes; they belong to the :class:`HostBuffer` and are overwritten by its next
             snapshot.
+        slots: Where each tensor lies in the buffer.
     """
 
     skeleton: bytes
     buffer: torch.Tensor
+    slots: tuple[Slot, ...] = ()
     _copied: list[torch.cuda.Event] = field(default_factory=list)
 
     @property
@@ -85,7 +87,7 @@ class HostBuffer:
             with torch.no_grad():
                 torch._foreach_copy_(targets, list(packing.tensors))
         copied = [event for _, event in self._copied] if cuda else []
-        return Snapshot(_dump(packing), buffer, copied)
+        return Snapshot(_dump(packing), buffer, packing.slots, copied)
 
     def hold(self) -> None:
         """Let the device's work from here on wait for the copies; training thread, about 5 µs.
@@ -137,12 +139,13 @@ class HostBuffer:
                     target.copy_(tensor)
 
 
-def load_tree(skeleton: bytes, buffer: torch.Tensor) -> Any:  # noqa: ANN401 - any tree
+def load_tree(skeleton: bytes, buffer: torch.Tensor, join: Join = sharded.join) -> Any:  # noqa: ANN401 - any tree
     """Return the state tree of a snapshot, around views of ``buffer``.
 
     Args:
         skeleton: ``Snapshot.skeleton``; loaded with ``weights_only=True`` whatever it says.
         buffer: The bytes of the tensors, verified by the caller.
+        join: Makes what stands for a tensor that was spread over the ranks.
 
     Raises:
         CheckpointError: If skeleton and buffer do not fit together, or the skeleton holds what
@@ -158,7 +161,7 @@ def load_tree(skeleton: bytes, buffer: torch.Tensor) -> Any:  # noqa: ANN401 - a
         raise CheckpointError(
             f"the description of the state cannot be loaded safely ({type(error).__name__})"
         ) from error
-    return unpack(tree, slots, buffer)
+    return unpack(tree, slots, buffer, join)
 
 
 def _dump(packing: Packing) -> bytes:

@@ -7,8 +7,10 @@ has changed. What comes back otherwise than it was is named.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import torch
 
 from costlens.errors import CheckpointError
 from costlens.protect.loader_position import Position, follow
@@ -22,6 +24,7 @@ from costlens.protect.rng import (
 )
 from costlens.protect.setting import compare_settings, describe_setting
 from costlens.protect.state_checks import check_model, check_optimizer, unwrap
+from costlens.protect.state_port import Layout, Path
 
 __all__ = ["TrainingState"]
 
@@ -151,6 +154,45 @@ class TrainingState:
         inexact += self._restore_order(tree)
         return list(dict.fromkeys(inexact))
 
+    def layout(self) -> Layout:
+        """Return what tells how tensors lie here, for a state that other ranks have saved."""
+        models = {name: each.state_dict() for name, each in self._parts["model"].items()}
+        parameters = {
+            name: [p for group in each.param_groups for p in group["params"]]
+            for name, each in self._parts["optimizer"].items()
+            if hasattr(each, "param_groups")
+        }
+        extra = {name: _read_extra(each) for name, each in self._extra.items()}
+
+        def find(path: Path) -> Any:  # noqa: ANN401 - a tensor, or None
+            section, *rest = path
+            if section == "parts" and rest[0] == "model":
+                return _walk(models, rest[1:])
+            if section == "parts" and rest[0] == "optimizer" and rest[2] == "state":
+                # It has none before its first step; what is spread is as its parameter is.
+                return _walk(parameters, [rest[1], rest[3]])
+            return _walk(extra, rest) if section == "extra" else None
+
+        return find
+
+    def renew(self, tree: Any) -> None:  # noqa: ANN401 - any tree
+        """Let a rank that was not there at the save go on with random numbers of its own.
+
+        What samplers hold themselves stays: the same on every rank, it decides who reads what.
+        """
+        own = capture_rng()
+
+        def replace(state: Any) -> None:  # noqa: ANN401 - any tree
+            for key, value in state.items():
+                if key == "rng":
+                    state[key] = own
+                elif key != "own" and isinstance(value, dict):  # what a loader keeps itself
+                    replace(value)
+
+        tree["rng"] = own
+        for position in tree["loader"].values():
+            replace(position)
+
     def _restore_order(self, tree: dict[str, Any]) -> list[str]:
         # The loaders' own generators first: one of them may be a stream of the process.
         inexact: list[str] = []
@@ -266,3 +308,13 @@ def _write_extra(target: Any, state: Any) -> None:  # noqa: ANN401 - see Trainin
         target.update(own_tensors(state))
     else:
         target.load_state_dict(own_tensors(state))
+
+
+def _walk(tree: Any, path: Sequence[Any]) -> Any:  # noqa: ANN401 - any tree
+    """Return what is at a place, None where there is none."""
+    for key in path:
+        try:
+            tree = tree[key]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return tree if isinstance(tree, torch.Tensor) else None

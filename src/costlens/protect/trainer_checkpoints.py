@@ -190,7 +190,6 @@ class TrainerCheckpoints:
             manager.save_due(step)
             if is_over:
                 self._save_last()
-            manager.hold()
 
     def _is_whole(self, batch_idx: int) -> bool:
         """Return whether a resume from after this batch leaves nothing out; about 10 µs."""
@@ -217,7 +216,6 @@ class TrainerCheckpoints:
             self._save_last()
         else:
             self._manager.save_due(self._step)
-        self._manager.hold()
 
     def _save_last(self) -> None:
         if self._step != self._last_step:  # several ranks wait for one another here

@@ -54,9 +54,9 @@ class TrainerPrecision:
     def settle(self, trainer: Trainer) -> PrecisionPart:
         """Choose for a Trainer, and give it the plugin; training thread, in ``setup``.
 
-        With several ranks the hardware of rank 0 decides for all, in one broadcast: ranks that
-        scale differently would spoil one another's gradients. What a Trainer has got stays, so
-        that a second fit goes on with the same scaler.
+        With several ranks rank 0 decides for all, in one broadcast: ranks that scale differently
+        would spoil one another's gradients. What a Trainer has got stays, so that a second fit goes
+        on with the same scaler.
 
         Raises:
             ConfigError: If the Trainer's strategy cannot take it, or a format is demanded that
@@ -81,10 +81,11 @@ class TrainerPrecision:
         # Every rank sees the same setting and the same Trainer, so all of them broadcast or none.
         if self._requested == "off" or explicit is not None:
             return choose_precision(self._requested, Hardware("unknown"), explicit=explicit)
-        hardware = look_at_hardware(trainer.strategy.root_device)
+        told = look_at_hardware(trainer.strategy.root_device), self.earlier
         if trainer.world_size > 1:
-            hardware = trainer.strategy.broadcast(hardware)
-        return choose_precision(self._requested, hardware, earlier=self.earlier)
+            told = trainer.strategy.broadcast(told)
+        hardware, earlier = told
+        return choose_precision(self._requested, hardware, earlier=earlier)
 
     def _replace(self, trainer: Trainer, choice: PrecisionChoice) -> None:
         strategy, flag = trainer.strategy, _FLAGS[str(choice.effective)]

@@ -12,10 +12,12 @@ from typing import Any, TypeAlias
 
 from costlens.errors import CheckpointError
 from costlens.protect.loader_position import Position, follow
+from costlens.protect.manifest import MisfitError
 from costlens.protect.packing import own_tensors
 from costlens.protect.rng import capture_rng, restore_rng
 from costlens.protect.setting import compare_settings, describe_setting
 from costlens.protect.state_checks import check_model
+from costlens.protect.state_port import Layout
 
 __all__ = ["Trainer", "TrainerState"]
 
@@ -137,6 +139,21 @@ class TrainerState:
         """Return what the Trainer itself restores, once; None for a fresh start."""
         taken, self._checkpoint = self._checkpoint, None
         return taken
+
+    def layout(self) -> Layout:
+        """Return nothing: a Trainer goes on with the ranks that it was saved with.
+
+        Raises:
+            MisfitError: Always. Its counts of batches are those of one number of ranks.
+        """
+        raise MisfitError(
+            "a Trainer cannot go on from it: its place in an epoch counts the batches of one rank."
+            " Start as many ranks as saved it, set COSTLENS_RESUME=never to begin anew, or"
+            " name a checkpoint of Lightning's own with ckpt_path"
+        )
+
+    def renew(self, tree: Any) -> None:  # noqa: ANN401 - any tree
+        """Do nothing: see :meth:`layout`."""
 
     # What the loop tells, in this order.
 

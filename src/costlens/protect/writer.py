@@ -18,10 +18,25 @@ from costlens.core.guard import faults, pid_guard
 from costlens.errors import CheckpointError, CostlensError
 from costlens.protect.manifest import CheckpointName, Kind
 
-__all__ = ["SaveJob", "SaveResult", "Writer"]
+__all__ = ["Published", "SaveJob", "SaveResult", "Writer"]
 
 
 _FAULT = "a fault inside costlens ended the save"
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A checkpoint that exists.
+
+    Args:
+        num_bytes: Bytes that this rank has stored for it: data, and the description of the state.
+        num_retries: Writes that were tried again.
+        left: Why older checkpoints are still there; None where they were removed.
+    """
+
+    num_bytes: int
+    num_retries: int = 0
+    left: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +48,14 @@ class SaveJob:
         kind: What asked for it.
         stall_ns: What the training thread paid for the snapshot.
         taken_ns: Monotonic time at which it was taken.
-        num_bytes: Bytes of the state.
-        publish: Writes and commits it; called once, on the writer's thread. Returns how many
-            writes were tried again.
+        publish: Writes and commits it; called once, on the writer's thread.
     """
 
     name: CheckpointName
     kind: Kind
     stall_ns: int
     taken_ns: int
-    num_bytes: int
-    publish: Callable[[], int]
+    publish: Callable[[], Published]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +65,13 @@ class SaveResult:
     Args:
         job: What was to be saved.
         write_ns: Nanoseconds from the snapshot until it was durable, or had failed.
-        num_retries: Writes that were tried again.
+        published: What exists now; None where it failed.
         error: What failed; None for a checkpoint that exists.
     """
 
     job: SaveJob
     write_ns: int
-    num_retries: int
+    published: Published | None
     error: BaseException | None
 
 
@@ -136,7 +148,7 @@ class Writer:
             try:
                 result = faults.call("protect.save", self._publish, job)
             finally:
-                result = result or self._result(job, 0, CheckpointError(_FAULT))
+                result = result or self._result(job, None, CheckpointError(_FAULT))
                 self._results.append(result)
                 if self._tell is not None:
                     faults.call("protect.tell", self._tell, result)
@@ -147,7 +159,9 @@ class Writer:
         try:
             return self._result(job, job.publish(), None)
         except (CostlensError, OSError, MemoryError) as error:
-            return self._result(job, 0, error)
+            return self._result(job, None, error)
 
-    def _result(self, job: SaveJob, num_retries: int, error: BaseException | None) -> SaveResult:
-        return SaveResult(job, self._clock() - job.taken_ns, num_retries, error)
+    def _result(
+        self, job: SaveJob, published: Published | None, error: BaseException | None
+    ) -> SaveResult:
+        return SaveResult(job, self._clock() - job.taken_ns, published, error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
 import time
 from functools import partial
@@ -254,6 +255,19 @@ def test_a_checkpoint_that_does_not_fit_is_refused(
     other = torch.nn.Linear
     monkeypatch.setattr(torch.nn, "Linear", lambda i, o: other(i, o, bias=False))
     with pytest.raises(CheckpointError, match=r"layers\.0\.bias"):
+        train(pl, make_loader, tmp_path)
+
+
+def test_what_other_ranks_saved_is_refused(pl: ModuleType, tmp_path: Path, due: Due) -> None:
+    """A place in an epoch is counted in batches of one rank: the error says what to do instead."""
+    due.step = 8
+    train(pl, make_loader, tmp_path, cut_at=11)
+    (path,) = tmp_path.glob("*/manifests/*.json")
+    manifest = json.loads(path.read_text())
+    manifest["world_size"] = 2
+    manifest["shards"].append({**manifest["shards"][0], "rank": 1})
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(CheckpointError, match=r"saved by 2 ranks and this job has 1: .*ckpt_path"):
         train(pl, make_loader, tmp_path)
 
 

@@ -251,3 +251,22 @@ def test_the_callback_that_does_nothing_chooses_nothing(pl, capsys) -> None:
     second = CostLensCallback("one", precision="bf16")
     assert train(pl, first, second)[1] == {torch.float32}
     assert json.loads(capsys.readouterr().err.splitlines()[0])["event"].endswith("duplicate")
+
+
+def test_a_fit_that_resumes_asks_the_checkpoint_what_it_computed_in(
+    pl, on_hardware, tmp_path
+) -> None:
+    """Began on hardware for fp16, it goes on in fp16 where there is bf16, unless that cannot be."""
+
+    def attempt(hardware: Hardware, epochs: int) -> tuple[str, str]:
+        on_hardware(hardware)
+        callback = CostLensCallback(
+            "kept", precision="auto", checkpoint_url=str(tmp_path / "checkpoints")
+        )
+        make_trainer(pl, callback, max_epochs=epochs).fit(make_module(pl), rows(4, 2))
+        record = record_of(callback)
+        return record.precision.effective, record.precision.reason
+
+    assert attempt(V100, 1)[0] == "fp16"
+    assert attempt(A100, 2) == ("fp16", "the run began in fp16")
+    assert attempt(Hardware("cpu"), 3)[0] == "fp32"

@@ -221,3 +221,31 @@ def test_it_stays_after_the_end():
     run.finish()
     with run.autocast():
         assert make_model()(torch.ones(1, 4)).dtype is torch.bfloat16
+
+
+def test_a_resume_asks_the_checkpoint_what_the_run_computed_in(tmp_path, monkeypatch):
+    """It keeps fp16 on hardware that has bf16, takes what there is where it cannot, and says so."""
+    settings = {"precision": "auto", "checkpoint_url": str(tmp_path / "saved"), "name": "kept"}
+
+    def attempt(hardware, **more):
+        monkeypatch.setattr(plain_precision, "look_at_hardware", lambda _: hardware)
+        with open_run(**settings, **more) as run:
+            model = make_model()
+            optimizer = torch.optim.SGD(model.parameters(), 0.1)
+            run.watch(model, optimizer)
+            saved = run.checkpoints(model=model, optimizer=optimizer, scaler=run.scaler)
+            assert saved.resume() == (0 if "resume" in more else run.attempt - 1)
+            train(run, model, optimizer, num=1)
+            saved.step()
+            part = run.finish().precision
+        return part.effective, part.reason
+
+    best = Hardware("cuda", (8, 0))
+    assert attempt(Hardware("cuda", (7, 0)))[0] == "fp16"
+    assert attempt(best) == ("fp16", "the run began in fp16")
+    effective, reason = attempt(Hardware("cpu"))
+    assert (effective, reason.startswith("the run began in fp16, which this hardware")) == (
+        "fp32",
+        True,
+    )
+    assert attempt(best, resume="never")[0] == "bf16"

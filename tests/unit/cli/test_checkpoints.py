@@ -15,7 +15,7 @@ from costlens.protect.commit import Committer, folder_of, manifest_key
 from costlens.protect.manifest import CheckpointName
 from costlens.protect.shelf import Shelf
 from costlens.storage.store import Store
-from tests.contract.saves import RUN, newest_step, save, snapshot_at
+from tests.contract.saves import RUN, manifest_of, newest_step, save, snapshot_at
 from tests.unit.cli.conftest import Cli
 
 
@@ -163,3 +163,28 @@ def test_no_torch_is_needed(store: Store, root: Path) -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "verified" in done.stdout
+
+
+def test_what_a_fresh_start_left_is_shown_and_counted_apart(
+    cli: Cli, store: Store, root: Path
+) -> None:
+    """A lower step of a training begun later is next; `prune` keeps two of it and two of before."""
+    for step in (100, 200, 300):
+        save(store, step)
+    began = "29990101T000000"
+    for step in (10, 20, 30):
+        name = CheckpointName(step, 2, began, f"{step:08x}")
+        snapshot = snapshot_at(step)
+        committer = Committer(store, RUN)
+        shard = committer.write_shard(name, 0, snapshot.skeleton, snapshot.view())
+        manifest = manifest_of(name, shard).model_copy(update={"lineage": began})
+        committer.commit(name, manifest)
+    run = seen(cli, "ls", str(root))
+    assert run["resume"]["step"] == newest_step(Shelf(store, RUN)) == 30
+    assert [(each["step"], each["is_left_behind"]) for each in run["checkpoints"]] == [
+        *((300, True), (200, True), (100, True)),
+        *((30, False), (20, False), (10, False)),
+    ]
+    assert "whole, left behind by a fresh start" in cli("checkpoints", "ls", str(root))[1]
+    cli("checkpoints", "prune", str(root), "--keep", "2")
+    assert [name.step for name in Shelf(store, RUN).names()] == [300, 200, 30, 20]

@@ -15,11 +15,13 @@ from costlens.errors import CheckpointError, StorageError
 from costlens.protect.agreement import LocalBoard
 from costlens.protect.commit import Committer
 from costlens.protect.group_keeper import GroupKeeper
-from costlens.protect.manifest import CheckpointName
+from costlens.protect.manifest import CheckpointName, MisfitError
 from costlens.protect.meeting import Meeting
+from costlens.protect.replicas import Replicas
 from costlens.protect.shards import ShardExchange
 from costlens.protect.shelf import Shelf
-from costlens.protect.snapshot import HostBuffer, load_tree
+from costlens.protect.snapshot import HostBuffer
+from costlens.protect.writer import Published
 from costlens.storage.store import Store
 
 RUN = "gpt-small"
@@ -32,12 +34,29 @@ def name_of(step: int) -> CheckpointName:
     return CheckpointName(step, 1, "20260729T101500", f"{step:08x}")
 
 
+class Source:
+    """A state that takes what another number of ranks has saved, where it is told to."""
+
+    def __init__(self) -> None:
+        self.refusal: str | None = None
+        self.num_renewed = 0
+
+    def layout(self) -> Any:
+        if self.refusal is not None:
+            raise MisfitError(self.refusal)
+        return lambda _: None
+
+    def renew(self, tree: Any) -> None:
+        self.num_renewed += 1
+
+
 class Job:
     """The keepers of some ranks, each with a store of its own to the same place."""
 
     def __init__(self, places: list[Path]) -> None:
         self.board = LocalBoard()
         self.stores = [Store(str(place)) for place in places]
+        self.sources = [Source() for _ in places]
         self.keepers = [self._make(rank) for rank in range(len(places))]
 
     def _make(self, rank: int) -> GroupKeeper:
@@ -49,6 +68,7 @@ class Job:
             lambda: {"run_id": RUN, "costlens_version": "0"},
             meeting=Meeting(self.board, rank, num, patience_s=PATIENCE_S),
             exchange=ShardExchange(store, RUN, self.board, rank, num, patience_s=PATIENCE_S),
+            replicas=Replicas(self.board, rank),
         )
 
     def each(self, act: Callable[[GroupKeeper], Any]) -> list[Any]:
@@ -70,19 +90,23 @@ class Job:
             rank = keeper.meeting.rank
             if rank == without:
                 return None
-            tree = {"weight": torch.full((50,), float(1000 * rank + step))}
+            tree = self.state(rank, step)
             return keeper.publish(name_of(step), "interval", HostBuffer().take(tree), 5.0)
 
-        return self.each(publish)
+        return [
+            each.num_retries if isinstance(each, Published) else each for each in self.each(publish)
+        ]
+
+    def state(self, rank: int, step: int) -> Any:
+        """Return what a rank saves."""
+        return {"weight": torch.full((50,), float(1000 * rank + step))}
 
     def load(self) -> list[Any]:
         """Return the first number of what every rank would go on from."""
 
         def first(keeper: GroupKeeper) -> Any:
-            loaded = keeper.load()
-            if loaded is None:
-                return None
-            return int(load_tree(loaded.skeleton, loaded.buffer)["weight"][0])
+            loaded = keeper.load(self.sources[keeper.meeting.rank])
+            return None if loaded is None else int(loaded.tree["weight"][0])
 
         return self.each(first)
 
@@ -188,14 +212,102 @@ def test_nothing_to_resume_is_a_fresh_start_on_all(job: Job) -> None:
     assert job.load() == [None] * 3
 
 
-def test_another_number_of_ranks_is_refused(job: Job, tmp_path: Path) -> None:
-    """Neither fewer nor more go on from it; the message says so, and nothing is marked."""
+def test_another_number_of_ranks_goes_on_from_it(job: Job, tmp_path: Path) -> None:
+    """Each takes one part; a rank that was not there one of the others, with draws of its own."""
     job.save(10)
-    for num in (2, 4):
-        for error in Job([tmp_path] * num).load():
-            assert isinstance(error, CheckpointError)
-            assert f"was saved by 3 ranks and this job has {num}" in str(error)
+    fewer, more = Job([tmp_path] * 2), Job([tmp_path] * 4)
+    assert fewer.load() == [10, 1010]
+    assert more.load() == [10, 1010, 2010, 10]
+    assert [source.num_renewed for source in more.sources] == [0, 0, 0, 1]
+    found = more.each(lambda keeper: keeper.load(more.sources[keeper.meeting.rank]))
+    assert found[0].inexact == [
+        "random numbers: saved by 3 ranks and resumed by 4, so other draws follow"
+    ]
+
+
+def test_another_number_of_ranks_is_refused_where_it_cannot_be(job: Job, tmp_path: Path) -> None:
+    """The reason is told on every rank, nothing older is taken instead, and nothing is marked."""
+    job.save(10)
+    other = Job([tmp_path] * 2)
+    other.sources[1].refusal = "it is counted in batches"
+    found = other.load()
+    assert all("it is counted in batches" in str(error) for error in found)
+    assert all(isinstance(error, CheckpointError) for error in found)
     assert job.load() == [10, 1010, 2010]
+
+
+class Replicated(Job):
+    """Ranks that train one model, each with random numbers of its own."""
+
+    def state(self, rank: int, step: int) -> Any:
+        weight = torch.arange(20_000.0) + step
+        layers = {str(number): weight * number for number in range(3)}
+        return {"weight": layers, "rng": torch.full((300,), float(rank)), "buffer": weight[:5]}
+
+    def trees(self) -> list[Any]:
+        """Return what every rank would go on from."""
+        return self.each(lambda keeper: keeper.load(self.sources[keeper.meeting.rank]).tree)
+
+
+def test_what_ranks_hold_alike_is_written_once(tmp_path: Path) -> None:
+    """The others write what differs, and each goes on from exactly what it had."""
+    job = Replicated([tmp_path] * 3)
+    assert job.save(10) == [0, 0, 0]
+    shards = job.shelf.verify(name_of(10)).manifest.shards
+    written = [sum(part.num_bytes for part in shard.data) for shard in shards]
+    assert written == [shards[0].num_bytes, 1200, 1200]
+    assert [shard.base for shard in shards] == [None, 0, 0]
+    for rank, tree in enumerate(job.trees()):
+        expected = job.state(rank, 10)
+        assert torch.equal(tree["rng"], expected["rng"])
+        assert torch.equal(tree["buffer"], expected["buffer"])
+        assert all(torch.equal(tree["weight"][key], expected["weight"][key]) for key in "012")
+
+
+def test_ranks_that_hold_nothing_alike_write_all_of_it(tmp_path: Path) -> None:
+    """Another model, another layout, or more than an eighth that differs: nothing is shared."""
+
+    class Unlike(Replicated):
+        def state(self, rank: int, step: int) -> Any:
+            extra = {"own": torch.ones(10_000 * rank)} if rank == 2 else {}
+            scale = 1.0 if rank != 1 else 2.0
+            tree = super().state(rank, step)
+            return {**extra, **tree, "weight": {k: v * scale for k, v in tree["weight"].items()}}
+
+    job = Unlike([tmp_path] * 3)
+    assert job.save(10) == [0, 0, 0]
+    shards = job.shelf.verify(name_of(10)).manifest.shards
+    assert [shard.base for shard in shards] == [None, None, None]
+    for rank, tree in enumerate(job.trees()):
+        assert torch.equal(tree["weight"]["2"], job.state(rank, 10)["weight"]["2"])
+
+
+def test_what_is_shared_fails_for_all_that_share_it(tmp_path: Path) -> None:
+    """C033: a byte of what rank 0 wrote has flipped: no rank goes on from that checkpoint."""
+    job = Replicated([tmp_path] * 2)
+    job.save(10)
+    job.save(20)
+    key = f"{RUN}/data/{name_of(20)}/r00000-00000"
+    data = bytearray(job.stores[0].read(key) or b"")
+    data[3] ^= 1
+    job.stores[0].put(key, data)
+    expected = job.state(0, 10)["weight"]["1"]
+    assert all(torch.equal(tree["weight"]["1"], expected) for tree in job.trees())
+
+
+def test_ranks_write_all_where_rank_0_cannot_be_heard(tmp_path: Path) -> None:
+    """The board is out of reach: each is as whole as before, and the save exists."""
+    job = Replicated([tmp_path] * 2)
+    read = job.board.read
+
+    def lose(key: str) -> str | None:
+        if key.endswith("/replicas"):
+            raise RuntimeError("connection reset")
+        return read(key)
+
+    job.board.read = lose  # type: ignore[method-assign]
+    assert job.save(10) == [0, 0]
+    assert [s.base for s in job.shelf.verify(name_of(10)).manifest.shards] == [None, None]
 
 
 def test_a_state_that_does_not_fit_one_rank_is_restored_on_none(job: Job) -> None:

@@ -54,13 +54,19 @@ class Weights:
 
 
 class Gate(Store):
-    """A store whose writes wait until they are let through, or fail as told."""
+    """A store whose writes wait until they are let through, or fail as told, as do removals."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
         self.is_open = threading.Event()
         self.is_open.set()
         self.error: Exception | None = None
+        self.keeps_all = False
+
+    def delete(self, key: str) -> None:
+        if self.keeps_all:
+            raise StorageError(13, "Permission denied", key)
+        super().delete(key)
 
     def put_many(self, objects: Any, *, durable: bool = False) -> None:
         assert self.is_open.wait(30)
@@ -226,3 +232,90 @@ def test_the_stall_is_booked_as_checkpoint(bench: Bench) -> None:
     part = bench.state.checkpoints
     assert part is not None
     assert part.stall_s == 0.5
+
+
+def test_a_save_is_one_although_older_ones_cannot_be_removed(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A store that only adds: every save counts, all stay, and that is said once."""
+    bench.store.keeps_all = True
+    bench.train(4000)
+    part = bench.state.checkpoints
+    assert part is not None
+    assert part.num_failed == 0
+    assert part.num_saved == len(bench.shelf.names()) > 3
+    assert part.last_step == bench.shelf.names()[0].step
+    said = [line for line in capsys.readouterr().err.splitlines() if "could not be removed" in line]
+    assert len(said) == 1
+
+
+def test_what_is_saved_is_known_from_a_fresh_start_on(bench: Bench) -> None:
+    """Nothing: an attempt that crashes before its first save has lost all its steps."""
+    assert bench.manager.resume() is None
+    bench.train(3)
+    assert (bench.state.start_step, bench.state.saved_step, bench.state.end_step) == (0, 0, 3)
+
+
+def test_a_training_begun_anew_leaves_the_old_one_alone(bench: Bench, tmp_path: Path) -> None:
+    """COSTLENS_RESUME=never: what it saves is next, although its steps are fewer; none is removed.
+
+    Until it has saved something, what was there before still counts.
+    """
+    bench.train(300)
+    assert bench.close()
+    old = [name.step for name in bench.shelf.names()]
+    place = tmp_path / "checkpoints"
+    idle = Bench(place, Rails())
+    assert idle.manager.resume_as("never") is None
+    idle.close(is_clean=False)
+    again = Bench(place, Rails())
+    assert again.manager.resume() == 300
+    again.close(is_clean=False)
+
+    anew = Bench(place, Rails(), Carried(0.5, 2.0))
+    assert anew.manager.resume_as("never") is None
+    anew.train(4)
+    assert anew.close()
+    assert [name.step for name in anew.shelf.names()] == [*old, 4]
+
+    after = Bench(place, Rails(), Carried(0.5, 2.0))
+    assert after.manager.resume() == 4
+    for step in (10, 20, 30):
+        after.weights.step = step - 1
+        after.train(1)
+        after.manager.save(step, "manual")
+        assert after.manager.wait(30)
+    assert [name.step for name in after.shelf.names()] == [*old, 30, 20, 4], "4 was resumed from"
+    manifest = after.shelf.read(after.shelf.names()[2]).manifest
+    assert manifest.parent == str(next(n for n in after.shelf.names() if n.step == 4))
+    after.close(is_clean=False)
+
+
+def test_names_follow_their_past_whatever_the_clock_says(bench: Bench, tmp_path: Path) -> None:
+    """Another host's clock is an hour behind: its checkpoints still belong to the same training."""
+    bench.train(65)
+    assert bench.close()
+    behind = Bench(tmp_path / "checkpoints", Rails())
+    behind.state.anchor = Anchor(mono_ns=0, wall_ns=1_789_996_400 * NS_PER_S)
+    assert behind.manager.resume() == 65
+    behind.train(10)
+    assert behind.close()
+    after = Bench(tmp_path / "checkpoints", Rails())
+    assert after.manager.resume() == 75
+    after.close(is_clean=False)
+
+
+def test_the_manifest_says_where_it_comes_from(bench: Bench) -> None:
+    """What a resume cannot restore, the counts and the training it belongs to."""
+    assert bench.manager.resume() is None
+    gather = bench.weights.gather
+    bench.weights.gather = lambda step: {**gather(step), "inexact": ["the weather"]}  # type: ignore[method-assign]
+    bench.train(61)
+    (name,) = bench.shelf.names()
+    manifest = bench.shelf.read(name).manifest
+    assert (manifest.inexact, manifest.parent) == (["the weather"], None)
+    assert manifest.lineage <= name.stamp
+    assert bench.manager.wait(30)
+    part = bench.state.checkpoints
+    assert part is not None
+    assert part.num_bytes == manifest.num_bytes, "what `costlens checkpoints ls` shows"

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import torch
 
+from costlens.checkpoint_facts import copy_ledger
 from costlens.checkpointing import make_manager
 from costlens.config import Config
 from costlens.core.records import RankRecord
-from costlens.errors import CheckpointError, ConfigError, StorageError
+from costlens.errors import CheckpointError, ConfigError, RunStateError, StorageError
 from costlens.protect.checkpoints import Checkpoints
 from costlens.protect.history import carried_costs, exposure_of
 from costlens.run import Run
@@ -159,3 +160,36 @@ def test_other_durations_are_refused_with_what_is_allowed(text: str) -> None:
     """A number alone has no unit, and nothing is guessed."""
     with pytest.raises(ConfigError, match="mtbf"):
         Config(mtbf=text)
+
+
+def test_a_run_has_one_set_of_checkpoints(tmp_path: Path) -> None:
+    """A second call would save beside the first, and ranks would meet about two things at once."""
+    model = torch.nn.Linear(2, 1)
+    with Run(make_config(tmp_path)) as run:
+        first = run.checkpoints(model=model)
+        with pytest.raises(RunStateError, match=r"call run\.checkpoints once"):
+            run.checkpoints(model=model)
+        assert first.resume() == 0
+        first.step()
+    with run:
+        again = run.checkpoints(model=model)
+        assert again.resume() == 1, "a run that is opened again has its own"
+
+
+def test_a_crash_before_the_first_save_has_saved_nothing(tmp_path: Path) -> None:
+    """C059: its steps are lost, and known to be, though no save was ever seen."""
+    _, record = attempt(make_config(tmp_path), 3, error=RuntimeError("boom"))
+    begun = record.attempt
+    assert (begun.start_step, begun.saved_step, begun.end_step) == (0, 0, 3)
+
+
+def test_a_manifest_has_a_copy_of_the_ledger(tmp_path: Path) -> None:
+    """Totals of the run for whoever has nothing but a checkpoint; none where none are known."""
+    config = make_config(tmp_path, node_hour_price="3.60", currency="EUR")
+    _, record = attempt(config, 5)
+    copied = copy_ledger(record)
+    assert record.run_totals is not None
+    assert copied["cost_EUR"] == record.run_totals.cost["EUR"]
+    assert float(copied["time_s"]) == pytest.approx(record.run_totals.time_s, abs=1e-3)
+    assert (copied["attempt"], copied["is_partial"]) == ("1", "false")
+    assert copy_ledger(None) == {}
