@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from costlens.diagnose.measures import MIN_SHARE, idle_s, is_event, is_on_device
+from costlens.diagnose.launching import MIN_IDLE_SHARE, steady_idle_s
+from costlens.diagnose.measures import MIN_SHARE, is_event, is_on_device
 
 if TYPE_CHECKING:
     from costlens.diagnose.evidence import Evidence
@@ -35,5 +36,9 @@ def held_up_s(evidence: Evidence, phase: str) -> float | None:
     """
     if not is_on_device(evidence):
         return evidence.time_s[phase]
-    idle = idle_s(evidence)
-    return None if idle is None else min(idle, evidence.host_s[phase])
+    idle = steady_idle_s(evidence)
+    if idle is None:
+        return None
+    return (
+        min(idle, evidence.host_s[phase]) if idle >= MIN_IDLE_SHARE * evidence.iteration_s else 0.0
+    )

@@ -1,4 +1,4 @@
-"""What a device stands still for that no phase of the host explains: the launching of its kernels.
+"""What a device stands still for in every iteration: how its host launches kernels.
 
 The host of a device queues kernels and runs ahead. Where it waits for a result (``Tensor.item()``)
 it stops running ahead, and where kernels are short it cannot: both leave the device idle.
@@ -9,19 +9,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from costlens.diagnose.lumps import compile_s, retry_s
 from costlens.diagnose.measures import idle_s, is_on_device, rise
 
 if TYPE_CHECKING:
     from costlens.diagnose.evidence import Evidence
 
-__all__ = ["MIN_SYNC_SHARE", "Launching", "find_launching"]
+__all__ = ["MIN_IDLE_SHARE", "MIN_SYNC_SHARE", "Launching", "find_launching", "steady_idle_s"]
+
+MIN_IDLE_SHARE = 0.08
+"""Least share of the time for idling to count: below it is the noise of a sampled utilization."""
 
 MIN_SYNC_SHARE = 0.1
 """Least share of looks that found the host waiting for a result: below it is chance, and logging
 every now and then."""
-
-# Below a tenth of the time, idling is the noise of a sampled utilization.
-_MIN_IDLE_SHARE = 0.1
 
 _LEAST_LOOKS = 20
 
@@ -31,22 +32,38 @@ _OTHERWISE = ("transfer", "callbacks", "logging", "communication", "other")
 
 @dataclass(frozen=True, slots=True)
 class Launching:
-    """A device that idles while its host launches; seconds in iterations, without exposed waits.
+    """A device that idles in every iteration; seconds in iterations, without exposed waits.
 
     Args:
         moving_s: All of that time.
-        idle_s: In which no kernel ran, and nothing else of the host explains it.
+        idle_s: In which no kernel ran.
+        otherwise_s: What the host did then, at most, beside launching kernels.
         sync_share: Share (0 to 1) of looks that found the host waiting for a result; None unknown.
     """
 
     moving_s: float
     idle_s: float
+    otherwise_s: float
     sync_share: float | None
 
     @property
     def busy_s(self) -> float:
         """Return the time in which kernels ran."""
         return self.moving_s - self.idle_s
+
+    @property
+    def unexplained_s(self) -> float:
+        """Return the idling that nothing but launching explains."""
+        return max(0.0, self.idle_s - self.otherwise_s)
+
+
+def steady_idle_s(evidence: Evidence) -> float | None:
+    """Return for how long devices idle in every iteration, without exposed waits; None unknown.
+
+    What only some iterations hold (compilations, retries of the allocator) is not in it.
+    """
+    idle = idle_s(evidence)
+    return None if idle is None else max(0.0, idle - compile_s(evidence) - retry_s(evidence))
 
 
 def find_launching(evidence: Evidence) -> Launching | None:
@@ -57,17 +74,12 @@ def find_launching(evidence: Evidence) -> Launching | None:
     """
     if not is_on_device(evidence):
         return None
-    idle = idle_s(evidence)
+    idle = steady_idle_s(evidence)
     moving_s = evidence.iteration_s - evidence.time_s["data_wait"]
-    if idle is None or moving_s <= 0:
+    if idle is None or moving_s <= 0 or idle < MIN_IDLE_SHARE * moving_s:
         return None
-    otherwise_s = sum(evidence.host_s[name] for name in _OTHERWISE)
-    otherwise_s += rise(evidence, "compiler", "compile_s") or 0.0
-    unexplained_s = idle - min(idle, otherwise_s)
-    if unexplained_s < _MIN_IDLE_SHARE * moving_s:
-        return None
+    otherwise_s = min(idle, sum(evidence.host_s[name] for name in _OTHERWISE))
     looks, in_sync = (rise(evidence, "looks", name) for name in ("num_iterating", "in_sync"))
     is_seen = looks is not None and looks >= _LEAST_LOOKS
-    return Launching(
-        moving_s, unexplained_s, (in_sync or 0.0) / looks if looks and is_seen else None
-    )
+    sync_share = (in_sync or 0.0) / looks if looks and is_seen else None
+    return Launching(moving_s, idle, otherwise_s, sync_share)

@@ -5,6 +5,7 @@ Pure. None means that the record does not know; nobody may take that for 0.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from costlens.core.clock import NS_PER_S
@@ -25,6 +26,7 @@ __all__ = [
     "rise",
     "rise_of",
     "trained_s",
+    "whole_attempt",
 ]
 
 MIN_SHARE = 0.05
@@ -76,6 +78,15 @@ def trained_s(evidence: Evidence) -> float:
     """Return the seconds of training: in iterations, saves and evaluation."""
     time_s = evidence.time_s
     return evidence.iteration_s + time_s["checkpoint"] + time_s["validation"]
+
+
+def whole_attempt(evidence: Evidence) -> Evidence:
+    """Return the evidence about all of the attempt so far.
+
+    What comes in lumps that lie minutes apart (saves, evaluations) is judged by it: a stretch of a
+    minute may hold none of them, or two by chance.
+    """
+    return evidence if evidence.before is None else replace(evidence, before=None)
 
 
 def is_on_device(evidence: Evidence) -> bool:

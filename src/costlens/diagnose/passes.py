@@ -51,17 +51,10 @@ def find_pass_loss(evidence: Evidence) -> PassLoss | None:
     num = int(begun) - (evidence.before is None or evidence.before.loading is None)
     if num < _LEAST_PASSES:
         return None
-    per_batch_s = steady_wait_s(evidence) / evidence.num_iterations + _make_s(evidence)
-    lost_s = first_s - num * per_batch_s
+    # The CPU time of workers does not tell what the first batch takes: starting is most of it.
+    lost_s = first_s - num * steady_wait_s(evidence) / evidence.num_iterations
     if lost_s < MIN_SHARE * evidence.iteration_s:
         return None
     return PassLoss(
         num, first_s / num, lost_s, bool(loading.num_workers), loading.persistent_workers
     )
-
-
-def _make_s(evidence: Evidence) -> float:
-    """Return what workers take for one batch, as far as their CPU time tells; seconds."""
-    if not evidence.now.loading or not evidence.now.loading.num_workers:
-        return 0.0
-    return (rise(evidence, "host", "loader", "cpu_s") or 0.0) / evidence.num_iterations

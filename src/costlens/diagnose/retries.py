@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from costlens.diagnose.finding import Finding, Remedy, Severity
-from costlens.diagnose.launching import find_launching
+from costlens.diagnose.lumps import retry_s
 from costlens.diagnose.measures import MIN_SHARE, percent, rise
 from costlens.diagnose.wording import danger, loss
 
@@ -40,10 +40,10 @@ def is_fragmented(evidence: Evidence) -> bool:
 def tell_retries(
     name: str, evidence: Evidence, lines: list[str], remedies: list[str], severity: Severity
 ) -> Finding:
-    """Return the finding of a memory that runs out, with what it costs where that is known.
+    """Return the finding of a memory that runs out, with what it costs where that is much.
 
-    Each retry waits for all kernels and gives memory back to the driver, so that the device idles:
-    saved is the idling that nothing else explains.
+    Each retry waits for all kernels and gives memory back to the driver. Saved: what the iterations
+    that hold one take longer than the others.
 
     Args:
         name: The finding.
@@ -52,15 +52,14 @@ def tell_retries(
         remedies: What would help, the best first.
         severity: How soon somebody should look, where it is a danger only.
     """
-    launching = find_launching(evidence) if num_retries(evidence) else None
-    if launching is None or launching.idle_s < MIN_SHARE * evidence.iteration_s:
+    lost_s = retry_s(evidence)
+    if lost_s < MIN_SHARE * evidence.iteration_s:
         return danger(name, severity, lines, remedies)
-    share = percent(launching.idle_s / launching.moving_s)
-    saved = evidence.share(launching.idle_s)
+    saved = evidence.share(lost_s)
     first, *others = remedies
     return loss(
         name,
         saved,
-        [*lines, f"the device runs no kernel in {share} of the iterations"],
+        [*lines, f"that takes {percent(lost_s / evidence.iteration_s)} of the iterations"],
         [Remedy(first, saved), *(Remedy(text) for text in others)],
     )

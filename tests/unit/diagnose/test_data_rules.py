@@ -198,7 +198,7 @@ def test_bursts_of_workers_are_starvation() -> None:
 
 
 def test_workers_that_start_with_every_pass_are_named() -> None:
-    """Ten later passes of 3 s each: persistent workers save them, less what a batch takes them."""
+    """Ten later passes of 3 s each: persistent workers save them, less what any batch waits."""
     loading = LoadingPart(num_workers=4, persistent_workers=False, num_passes=11, first_wait_s=30.0)
     evidence = make_evidence(
         {"data_wait": 31.0, "compute": 100.0},
@@ -206,7 +206,7 @@ def test_workers_that_start_with_every_pass_are_named() -> None:
         host=make_host(num_workers=4, worker_cpu_s=100.0),
     )
     found = find(worker_startup.RULE, evidence)
-    assert found.saved_share == pytest.approx((30 - 10 * 0.101) / 151, rel=0.01)
+    assert found.saved_share == pytest.approx((30 - 10 * 0.001) / 151, rel=0.01)
     assert "persistent_workers=True" in found.remedies[0].text
     assert names_of(evidence) == set()
     assert epoch_boundary.RULE.judge(evidence) is None

@@ -28,6 +28,7 @@ from tests.unit.diagnose.scenes import (
     make_host,
     miss,
     on_device,
+    since,
 )
 
 
@@ -101,6 +102,13 @@ def test_one_slow_save_is_not_too_many(num: int | None) -> None:
     assert checkpoint_overhead.RULE.judge(saving(num)) is None
 
 
+def test_saves_are_judged_by_the_whole_attempt() -> None:
+    """Two saves in one minute say nothing where there were two in an hour."""
+    before = make_evidence({"compute": 3600.0}, attempt_num_saves=0).now
+    now = make_evidence({"compute": 3650.0, "checkpoint": 10.0}, attempt_num_saves=2).now
+    assert checkpoint_overhead.RULE.judge(since(before, now)) is None
+
+
 def test_saves_that_hardly_take_time_are_fine() -> None:
     """Twenty quick ones."""
     assert checkpoint_overhead.RULE.judge(saving(20, stall_s=2.0)) is None
@@ -152,12 +160,18 @@ def test_spot_capacity_without_a_save() -> None:
     assert found.saved_share is None
 
 
+def test_the_first_minutes_without_a_save_are_a_warning() -> None:
+    """Whoever saves shows it early; ten minutes are no disaster yet."""
+    evidence = make_evidence({"compute": 600.0}, price=make_spot())
+    assert find(unprotected_spot.RULE, evidence).severity is Severity.WARNING
+
+
 def test_spot_capacity_with_saves_is_protected() -> None:
     """Somebody saves, whoever it is; other capacity and short runs need none."""
     for evidence in (
         make_evidence({"compute": 3600.0, "checkpoint": 5.0}, price=make_spot()),
         make_evidence({"compute": 3600.0}, price=make_spot(), attempt_num_saves=3),
         make_evidence({"compute": 3600.0}, price=make_spot("on_demand")),
-        make_evidence({"compute": 600.0}, price=make_spot()),
+        make_evidence({"compute": 100.0}, price=make_spot()),
     ):
         assert unprotected_spot.RULE.judge(evidence) is None

@@ -25,8 +25,8 @@ _BUSY_SM, _SPINNING_SM = 0.85, 0.1
 
 _LEAST_RANKS = 2
 
-# Below it, it may be models of small kernels: those keep 0.6 and more active.
-_MAX_SM = 0.6
+# Above it, collectives take a tenth of the time or less.
+_MAX_SM = 0.76
 
 
 def _judge(evidence: JobEvidence) -> Verdict:

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from costlens.diagnose.finding import Remedy, Rule, Verdict
-from costlens.diagnose.measures import MIN_SHARE, percent, reach, rise, trained_s
+from costlens.diagnose.measures import MIN_SHARE, percent, reach, trained_s, whole_attempt
 from costlens.diagnose.wording import loss
 
 if TYPE_CHECKING:
@@ -31,8 +31,9 @@ def _judge(evidence: Evidence) -> Verdict:
     (Young 1974). Saved: the stalls as they are less those at that interval, or at the one that
     costlens has computed where it saves itself.
     """
-    stall_s, trained = evidence.time_s["checkpoint"], trained_s(evidence)
-    num = rise(evidence, "attempt", "num_saves") or rise(evidence, "checkpoints", "num_saved")
+    whole = whole_attempt(evidence)
+    stall_s, trained = whole.time_s["checkpoint"], trained_s(whole)
+    num = reach(whole.now, "attempt", "num_saves") or reach(whole.now, "checkpoints", "num_saved")
     if trained <= 0 or stall_s < MIN_SHARE * trained or not num or num < _LEAST_SAVES:
         return None
     each_s, other_s = stall_s / num, trained - stall_s
@@ -42,8 +43,8 @@ def _judge(evidence: Evidence) -> Verdict:
     lost_s = stall_s - each_s * other_s / best_s
     if lost_s < MIN_SHARE * trained:
         return None
-    saved = evidence.share(lost_s)
-    per_iteration_s = evidence.iteration_s / max(1, evidence.num_iterations)
+    saved = lost_s / trained * evidence.share(trained_s(evidence))
+    per_iteration_s = whole.iteration_s / max(1, whole.num_iterations)
     every = max(1, round(best_s / per_iteration_s)) if per_iteration_s > 0 else 1
     text = [
         (

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from costlens.diagnose.finding import Remedy, Rule, Verdict
-from costlens.diagnose.measures import percent, rise, trained_s
+from costlens.diagnose.measures import percent, reach, trained_s, whole_attempt
 from costlens.diagnose.wording import loss
 
 if TYPE_CHECKING:
@@ -32,8 +32,9 @@ def _judge(evidence: Evidence) -> Verdict:
     Saved: their time less that of every ``k``-th of them, ``k`` being the least number with which
     they take no more than a tenth.
     """
-    spent_s, trained = evidence.time_s["validation"], trained_s(evidence)
-    num = rise(evidence, "attempt", "num_evaluations")
+    whole = whole_attempt(evidence)
+    spent_s, trained = whole.time_s["validation"], trained_s(whole)
+    num = reach(whole.now, "attempt", "num_evaluations")
     if trained <= 0 or spent_s < _MAX_SHARE * trained:
         return None
     if num is not None and num < _LEAST_EVALUATIONS:
@@ -41,7 +42,8 @@ def _judge(evidence: Evidence) -> Verdict:
     other_s = trained - spent_s
     good_s = _GOOD_SHARE / (1 - _GOOD_SHARE) * other_s
     every = max(2, math.ceil(spent_s / good_s)) if good_s > 0 else 2
-    saved = evidence.share(spent_s * (1 - 1 / every))
+    share = evidence.share(trained_s(evidence))
+    saved = spent_s * (1 - 1 / every) / trained * share
     text = [f"evaluation takes {percent(spent_s / trained)} of the training's time"]
     if num:
         text.append(f"{num:.0f} evaluations took {spent_s / num:.1f} s each")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from costlens.diagnose.finding import Remedy, Rule, Verdict
-from costlens.diagnose.measures import MIN_SHARE, percent, reach, rise
+from costlens.diagnose.lumps import compile_s
+from costlens.diagnose.measures import MIN_SHARE, percent, reach, rise, whole_attempt
 from costlens.diagnose.wording import loss
 
 if TYPE_CHECKING:
@@ -24,19 +25,19 @@ def _judge(evidence: Evidence) -> Verdict:
 
     Saved: their time; shapes that are marked as dynamic are compiled once.
     """
-    num, lost_s = (rise(evidence, "compiler", n) for n in ("num_compilations", "compile_s"))
-    if num is None or lost_s is None:
+    whole = whole_attempt(evidence)
+    num = reach(whole.now, "compiler", "num_compilations")
+    if num is None or not rise(evidence, "compiler", "num_compilations"):
+        return None  # whatever there was has come to an end
+    num -= reach(whole.now, "compiler", "num_startup") or 0.0
+    lost_s = compile_s(whole)
+    if num < _LEAST_COMPILATIONS or lost_s < MIN_SHARE * whole.iteration_s:
         return None
-    if evidence.before is None:
-        num -= reach(evidence.now, "compiler", "num_startup") or 0.0
-        lost_s -= reach(evidence.now, "compiler", "startup_s") or 0.0
-    if num < _LEAST_COMPILATIONS or lost_s < MIN_SHARE * evidence.iteration_s:
-        return None
-    saved = evidence.share(lost_s)
+    saved = lost_s / whole.iteration_s * evidence.share(evidence.iteration_s)
     text = [
         (
             f"{num:.0f} compilations took {lost_s:.0f} s after start-up, "
-            f"{percent(lost_s / evidence.iteration_s)} of the iterations"
+            f"{percent(lost_s / whole.iteration_s)} of the iterations"
         )
     ]
     remedies = [

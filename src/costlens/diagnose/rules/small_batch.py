@@ -35,7 +35,7 @@ def _judge(evidence: Evidence) -> Verdict:
     the free memory allows, at most 8.
     """
     found = find_launching(evidence)
-    if found is None or found.idle_s < _MIN_IDLE * found.moving_s:
+    if found is None or found.unexplained_s < _MIN_IDLE * found.moving_s:
         return None
     is_waiting = found.sync_share is not None and found.sync_share >= MIN_SYNC_SHARE
     if is_waiting or is_paced_by_loader(evidence):
@@ -45,7 +45,8 @@ def _judge(evidence: Evidence) -> Verdict:
     if not peak or not total:
         return Abstention(_NAME, "the device's memory, sampled through NVML")
     growth = min(_MAX_GROWTH, int(_FILL * total / peak))
-    saved_s = found.moving_s - max(found.moving_s / max(1, growth), found.busy_s)
+    free_s = found.moving_s - found.unexplained_s
+    saved_s = found.moving_s - max(found.moving_s / max(1, growth), free_s)
     if growth <= 1 or saved_s < MIN_SHARE * evidence.iteration_s:
         return None
     saved = evidence.share(saved_s)
@@ -53,8 +54,9 @@ def _judge(evidence: Evidence) -> Verdict:
     knob = (
         f"batch_size={size * growth} instead of {size}" if size else f"a batch {growth}× as large"
     )
+    idle = percent(found.unexplained_s / found.moving_s)
     text = [
-        f"the device runs no kernel in {percent(found.idle_s / found.moving_s)} of the iterations",
+        f"the device runs no kernel in {idle} of the iterations",
         f"{gibibytes(peak)} of {gibibytes(total)} of its memory are used at most",
     ]
     remedies = [

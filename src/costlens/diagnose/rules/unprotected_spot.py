@@ -15,25 +15,31 @@ __all__ = ["RULE"]
 
 _NAME = "unprotected_spot"
 
-# So much work without a save: spot capacity is taken away about once in some hours, at two minutes'
-# notice or less.
+# Whoever saves at all does so before long, were it to see that the place can be written: a training
+# that has none after so many seconds has nobody who saves.
+_MAX_FIRST_S = 240.0
+
+# So much work without another save: spot capacity is taken away about once in some hours, at two
+# minutes' notice or less.
 _MAX_UNSAVED_S = 1800.0
 
 
 def _judge(evidence: Evidence) -> Verdict:
-    """Find spot capacity without a save in the last half hour; the first rank speaks for all.
+    """Find spot capacity that nobody saves on; the first rank speaks for all.
 
     It has cost nothing yet: what is at stake is all work since the start, or since the last save.
     """
     record = evidence.now
     if record.rank.rank != 0 or _capacity(record) != "spot":
         return None
-    unsaved_s = _unsaved_s(record)
-    if unsaved_s is None or unsaved_s < _MAX_UNSAVED_S:
+    since, limit_s = _last_save(record)
+    if since is None or record.attempt.heartbeat_time - since < limit_s:
         return None
+    unsaved_s = record.attempt.heartbeat_time - since
+    severity = Severity.CRITICAL if unsaved_s >= _MAX_UNSAVED_S else Severity.WARNING
     return danger(
         _NAME,
-        Severity.CRITICAL,
+        severity,
         [
             "the capacity is spot, and may be taken away at two minutes' notice",
             f"no save has been seen for {unsaved_s / 60:.0f} min of paid time",
@@ -57,15 +63,19 @@ def _capacity(record: RankRecord) -> str | None:
     return None if record.job is None else record.job.capacity_type
 
 
-def _unsaved_s(record: RankRecord) -> float | None:
-    """Return the seconds since the last save; None where there may have been one nobody saw."""
-    heartbeat = record.attempt.heartbeat_time
-    if record.checkpoints is not None:
-        last = record.checkpoints.last_time
-        return heartbeat - (record.attempt.start_time if last is None else last)
-    if record.time_ns.get("checkpoint", 0) > 0 or record.attempt.num_saves:
-        return None
-    return heartbeat - record.attempt.start_time
+def _last_save(record: RankRecord) -> tuple[float | None, float]:
+    """Return since when nothing was saved, in Unix seconds, and for how long that may last.
+
+    None where there may have been a save that nobody saw.
+    """
+    attempt, part = record.attempt, record.checkpoints
+    if part is not None and part.last_time is not None:
+        return part.last_time, _MAX_UNSAVED_S
+    if part is not None:
+        return attempt.start_time, _MAX_UNSAVED_S  # the first one is on its way
+    if record.time_ns.get("checkpoint", 0) > 0 or attempt.num_saves:
+        return None, 0.0
+    return attempt.start_time, _MAX_FIRST_S
 
 
 RULE = Rule(_NAME, _judge, needs_steps=False)

@@ -19,8 +19,7 @@ _NAME = "worker_startup"
 def _judge(evidence: Evidence) -> Verdict:
     """Find waits at the beginning of passes where workers end with each.
 
-    Saved: those waits, less what any batch waits, and less the time in which workers that live on
-    make the first one.
+    Saved: those waits, less what any batch waits.
     """
     passes = find_pass_loss(evidence)
     if passes is None or not passes.has_workers:
