@@ -7,12 +7,14 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import fsspec
 import pytest
 
 from costlens.errors import StorageError
 from costlens.storage import files
 from costlens.storage.probe import probe_store
 from costlens.storage.store import Store
+from tests.contract.object_stores.servers import ObjectStore, why_missing
 
 
 def test_a_good_place_takes_the_probe_and_keeps_nothing(url: str) -> None:
@@ -98,3 +100,25 @@ def test_a_store_that_creates_twice_is_refused(
     monkeypatch.setattr("costlens.storage.local.LocalBackend.create", lambda *a, **o: True)
     with pytest.raises(StorageError, match="creates an object twice"):
         probe_store(str(tmp_path))
+
+
+@pytest.mark.parametrize("part", ["s3", "gcs"])
+def test_a_bucket_that_does_not_exist_is_told(
+    part: str,
+    servers: Callable[[str], ObjectStore],
+    require: Callable[[str, bool, str], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The commonest slip in a URL: the place is named, and what to look at."""
+    missing = why_missing(part)
+    require(part, not missing, missing)
+    server = servers(part)
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    for scheme in ("gs", "gcs"):  # fsspec reads its variables once, when it is imported
+        monkeypatch.setitem(fsspec.config.conf, scheme, {"token": "anon"})
+    scheme = server.new_url().partition("://")[0]
+    url = f"{scheme}://there-is-no-such-bucket/runs"
+    with pytest.raises(StorageError, match="there-is-no-such-bucket") as caught:
+        probe_store(url)
+    assert "; " in str(caught.value)

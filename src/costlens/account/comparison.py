@@ -35,6 +35,8 @@ RESOLUTION = 0.001
 _INTERVAL = 0.95
 _FIRM = frozenset({"better", "worse", "within_noise"})
 _Better = Literal["lower", "higher"]
+_Change = Literal["new", "gone", "stays", "undecided"]
+_CHANGES: tuple[_Change, ...] = ("new", "stays", "undecided", "gone")
 
 _FIGURES: Mapping[str, tuple[str, _Better]] = {
     "step_s": ("s", "lower"),
@@ -195,16 +197,26 @@ def _own_noise(figure: FigurePart) -> float | None:
 def _compare_findings(a: RunSummary, b: RunSummary) -> list[ComparedFinding]:
     before = {finding.name: finding for finding in a.findings}
     after = {finding.name: finding for finding in b.findings}
-    found = []
-    for name in dict.fromkeys([*after, *before]):
-        change: Literal["new", "gone", "stays"] = "stays"
-        if name not in before or name not in after:
-            change = "new" if name in after else "gone"
-        found.append(
-            ComparedFinding(name=name, change=change, a=before.get(name), b=after.get(name))
+    found = [
+        ComparedFinding(
+            name=name,
+            change=_change_of(name, a, b, is_before=name in before, is_after=name in after),
+            a=before.get(name),
+            b=after.get(name),
         )
-    order = {"new": 0, "stays": 1, "gone": 2}
-    return sorted(found, key=lambda each: order[each.change])
+        for name in dict.fromkeys([*after, *before])
+    ]
+    return sorted(found, key=lambda each: _CHANGES.index(each.change))
+
+
+def _change_of(
+    name: str, a: RunSummary, b: RunSummary, *, is_before: bool, is_after: bool
+) -> _Change:
+    if is_before and is_after:
+        return "stays"
+    if name in (a.undecided if is_after else b.undecided):
+        return "undecided"
+    return "new" if is_after else "gone"
 
 
 def _tell(side: str, run: RunSummary) -> Sequence[str]:

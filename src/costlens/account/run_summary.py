@@ -87,11 +87,12 @@ def summarize_run(
         findings=[
             FindingSeen(
                 name=finding.name,
-                severity=str(getattr(finding.severity, "value", finding.severity)),
+                severity=finding.severity,
                 money_per_hour=finding.money_per_hour,
             )
             for finding in record.findings[:_MAX_FINDINGS]
         ],
+        undecided=[each.name for each in record.undecided[:_MAX_FINDINGS]],
         notes=_notes(record, steady),
     )
 

@@ -93,6 +93,9 @@ class RunSummary(Part):
         default_factory=dict, description="Seconds of a step, or an iteration, by phase."
     )
     findings: list[FindingSeen] = Field(default_factory=list)
+    undecided: list[Text] = Field(
+        default_factory=list, description="Names of findings that nobody can tell of."
+    )
     notes: list[Text] = Field(default_factory=list, description="What a reader has to know of it.")
 
 
@@ -126,7 +129,9 @@ class ComparedFinding(Part):
     """A finding in two runs; absent on a side is null."""
 
     name: Text
-    change: Literal["new", "gone", "stays"]
+    change: Literal["new", "gone", "stays", "undecided"] = Field(
+        description="Undecided: a run does not have it, and could not tell."
+    )
     a: FindingSeen | None = None
     b: FindingSeen | None = None
 

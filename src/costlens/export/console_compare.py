@@ -176,7 +176,10 @@ def _findings(comparison: Comparison) -> Iterable[Renderable]:
 
 
 def _tell_finding(finding: ComparedFinding) -> Text:
-    style = {"new": "red", "gone": "green"}.get(finding.change, "")
+    seen = finding.b or finding.a
+    # What is only told, such as a run that computes all the time, is neither good nor bad.
+    is_told_only = seen is not None and seen.severity == "info"
+    style = "" if is_told_only else {"new": "red", "gone": "green"}.get(finding.change, "")
     money = [
         UNKNOWN if side is None or side.money_per_hour is None else show_money(side.money_per_hour)
         for side in (finding.a, finding.b)

@@ -294,9 +294,9 @@ def test_findings_come_stay_and_go() -> None:
     """A cause that is there in one run only is new or gone."""
     run = make_run()
 
-    def having(*names: str) -> RunSummary:
+    def having(*names: str, undecided: tuple[str, ...] = ()) -> RunSummary:
         seen = [FindingSeen(name=name, severity="warning") for name in names]
-        return run.model_copy(update={"findings": seen})
+        return run.model_copy(update={"findings": seen, "undecided": [*undecided]})
 
     found = compare_runs(having("data_wait", "straggler"), having("straggler", "transfer"))
     assert [(each.name, each.change) for each in found.findings] == [
@@ -304,3 +304,7 @@ def test_findings_come_stay_and_go() -> None:
         ("straggler", "stays"),
         ("data_wait", "gone"),
     ]
+    # What a run cannot tell is not gone, nor is it new.
+    blind = having(undecided=("throttling",))
+    for pair in ((having("throttling"), blind), (blind, having("throttling"))):
+        assert [each.change for each in compare_runs(*pair).findings] == ["undecided"]
