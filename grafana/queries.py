@@ -61,4 +61,4 @@ def of_team(query: str, *, over_range: bool = False) -> str:
     chosen = select("costlens.run.info", SETTINGS.team)
     if over_range:
         chosen = f"last_over_time({chosen}[$__range])"
-    return f"({query}) and on ({RUN}) {chosen}"
+    return f"(({query}) and on ({RUN}) {chosen})"
