@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grafana.dashboard import Dashboard
 from grafana.panel import Row
-from grafana.panels import events, host, phases, progress, traces
+from grafana.panels import events, findings, host, phases, progress, traces
 from grafana.settings import SETTINGS
 
 __all__ = ["BOTTLENECK"]
@@ -14,6 +14,7 @@ BOTTLENECK = Dashboard(
     "costlens: bottleneck",
     "Why is this run slow, and which rank holds the others up?",
     (
+        Row("Findings", (findings.SAVINGS, findings.OPEN)),
         Row("Phases", (phases.PHASES, phases.PHASE_PER_ITERATION)),
         Row("Data", (phases.DATA_WAIT, phases.WAIT_BY_RANK, phases.TRANSFER)),
         Row(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from grafana.dashboard import Dashboard
 from grafana.panel import Row
-from grafana.panels import checkpoints, events, health, money, progress, traces
+from grafana.panels import checkpoints, events, findings, health, money, progress, traces
 from grafana.settings import SETTINGS
 
 __all__ = ["RUN"]
@@ -25,14 +27,21 @@ RUN = Dashboard(
                 money.BUDGET,
             ),
         ),
+        Row("Findings", (findings.SAVINGS, findings.OPEN)),
         Row(
             "Health",
             (
                 health.STATES,
                 health.RUN_ALERTS,
-                health.HEARTBEAT,
-                health.OPEN_PHASE,
-                health.RANKS_REPORTING,
+                *(
+                    replace(panel, width=6)
+                    for panel in (
+                        health.HEARTBEAT,
+                        health.STALL,
+                        health.OPEN_PHASE,
+                        health.RANKS_REPORTING,
+                    )
+                ),
             ),
         ),
         Row(

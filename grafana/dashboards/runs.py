@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grafana.dashboard import Dashboard
 from grafana.panel import Row
-from grafana.panels import fleet
+from grafana.panels import findings, fleet
 from grafana.settings import SETTINGS
 
 __all__ = ["RUNS"]
@@ -17,6 +17,7 @@ RUNS = Dashboard(
         Row("Now", (fleet.NUM_RUNNING, fleet.NUM_RANKS, fleet.HOURLY, fleet.ALERTS)),
         Row("Runs", (fleet.RUNS_TABLE,)),
         Row("Money", (fleet.TEAMS, fleet.COST_RATE, fleet.GOODPUT)),
+        Row("Findings", (findings.FLEET_SAVINGS,)),
         Row("Beginnings and ends", (fleet.QUEUES, fleet.ENDINGS, fleet.RESTART_LOOPS)),
     ),
     scope="runs",

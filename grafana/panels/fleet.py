@@ -34,7 +34,7 @@ _PER_TOKEN = 'costlens_cost_per="token"'
 
 def _of_run(metric: str, *matchers: str, by: str = RUN) -> str:
     """Return the newest value of what rank 0 tells of its run, of the chosen runs and teams."""
-    return of_team(newest(f"max by ({by}) ({select(metric, RUNS, *matchers)})"), over_range=True)
+    return of_team(newest(f"max by ({by}) ({select(metric, _FIRST, *matchers)})"), over_range=True)
 
 
 NUM_RUNNING = Panel(

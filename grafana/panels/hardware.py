@@ -184,7 +184,7 @@ ERRORS = Panel(
     "none",
     (
         prom(
-            f"sum by ({_GPU}, error_type) ({increase('hw.errors', THE_RANKS)}) > 0",
+            f"sum by ({_GPU}, error_type) ({increase('hw.errors', THE_RANKS)})",
             f"{_LEGEND} {{{{error_type}}}}",
         ),
         prom(f"sum({increase('hw.errors', THE_RANKS)})", "all"),

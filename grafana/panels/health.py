@@ -15,6 +15,7 @@ __all__ = [
     "REMAINING",
     "RESTARTS",
     "RUN_ALERTS",
+    "STALL",
     "STATES",
     "STEP",
 ]
@@ -87,6 +88,19 @@ STEP = Panel(
         prom(f"max({select('costlens.checkpoint.step', THE_RUN)})", "newest checkpoint"),
     ),
     decimals=0,
+    least=0,
+)
+STALL = Panel(
+    "Does the training stand still?",
+    "How long the training thread of each rank has not moved, where that is longer than it ever "
+    "should be; 0 while it moves. Any other number fires an alert; the log says where it stands.",
+    "s",
+    (
+        prom(
+            f"max by ({RANK}) ({select('costlens.stall.age', THE_RANKS)})",
+            "rank {{costlens_rank}}",
+        ),
+    ),
     least=0,
 )
 DONE = Panel(
