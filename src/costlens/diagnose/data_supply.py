@@ -103,14 +103,15 @@ def steady_wait_s(evidence: Evidence) -> float:
     return max(0.0, evidence.time_s["data_wait"] - first_s)
 
 
-def find_supply(evidence: Evidence) -> DataSupply | None:
+def find_supply(evidence: Evidence, least_share: float = MIN_SHARE) -> DataSupply | None:
     """Return why a training waits for data; None where it hardly does, or only in an event.
 
     Args:
         evidence: The evidence.
+        least_share: Share (0 to 1) of the iterations below which waits are hardly any.
     """
     wait_s, num = steady_wait_s(evidence), evidence.num_iterations
-    if num <= 0 or wait_s < MIN_SHARE * evidence.iteration_s or is_event(evidence, wait_s):
+    if num <= 0 or wait_s < least_share * evidence.iteration_s or is_event(evidence, wait_s):
         return None
     batch_s, wait_s = evidence.iteration_s / num, wait_s / num
     num_workers = _count_workers(evidence.now)

@@ -7,6 +7,7 @@ from functools import cached_property
 
 from costlens.core.records import RankRecord
 from costlens.diagnose.evidence import Evidence
+from costlens.diagnose.starvation import Starvation, find_starvation
 
 __all__ = ["JobEvidence"]
 
@@ -27,6 +28,11 @@ class JobEvidence:
     def by_rank(self) -> dict[int, Evidence]:
         """Return the evidence about each rank."""
         return {evidence.now.rank.rank: evidence for evidence in self.ranks}
+
+    @cached_property
+    def starvation(self) -> Starvation | None:
+        """Return what late batches cost all ranks; None where that is little."""
+        return find_starvation(self.ranks)
 
     @cached_property
     def total_s(self) -> float:

@@ -4,12 +4,14 @@ All ranks of data-parallel training take the same time per iteration, whoever is
 wait in the collective, on a device at full utilization, for its kernels spin. What a rank needs by
 itself, its *own time*, is measured
 
-- on the CPU as what comes before the backward pass, in whose collectives ranks wait, and as much of
-  the backward pass as the rank's forward pass is of the slowest rank's;
+- on the CPU as what comes before the backward pass, in whose collectives ranks wait, and as many
+  times the forward pass as the backward pass takes on the rank that waits least;
 - on devices by the activity of their tensor units, which a spinning kernel does not use, and by the
   time in which no kernel runs, which a spinning device does not have;
-- without that by clocks, in inverse proportion to which kernels take their time;
-- and always by exposed waits for data, which no other rank makes.
+- without that by clocks, in inverse proportion to which kernels take their time.
+
+Exposed waits for data, which no other rank makes, are its own as well, unless ranks are late in
+turn: then they are told as what starves all (``starvation``).
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ MIN_LAG = 0.07
 # Who is this near to the slowest is slow, too.
 _ALSO_SLOW = 0.5
 
-_BEFORE = ("data_wait", "transfer", "forward", "compute", "optimizer", "callbacks", "logging")
+_BEFORE = ("transfer", "forward", "compute", "optimizer", "callbacks", "logging")
 _LEAST_SECONDS = 5.0
 
 
@@ -56,11 +58,12 @@ class Pace:
     signal: str
 
 
-def find_pace(ranks: Sequence[Evidence]) -> Pace | None:
+def find_pace(ranks: Sequence[Evidence], *, counts_waits: bool = True) -> Pace | None:
     """Return how fast the ranks are; None where nothing tells.
 
     Args:
         ranks: Evidence about the ranks of one attempt over about the same time.
+        counts_waits: Whether waits for data are a rank's own.
     """
     if any(is_on_device(own) for own in ranks):
         measured = _by_tensor_units(ranks) or _by_clocks(ranks)
@@ -69,52 +72,49 @@ def find_pace(ranks: Sequence[Evidence]) -> Pace | None:
     if measured is None:
         return None
     own_s, signal = measured
+    if counts_waits:
+        own_s = {e.now.rank.rank: own_s[e.now.rank.rank] + e.time_s["data_wait"] for e in ranks}
     median_s = statistics.median_low(sorted(own_s.values()))
     slowest_s = max(own_s.values())
-    lag_s = slowest_s - median_s
+    limit_s = max(MIN_LAG * median_s, _ALSO_SLOW * (slowest_s - median_s))
     slow = [
         rank
         for rank, seconds in sorted(own_s.items(), key=lambda item: (-item[1], item[0]))
-        if seconds - median_s > max(MIN_LAG * median_s, _ALSO_SLOW * lag_s)
+        if seconds - median_s > limit_s
     ]
-    return Pace(own_s, median_s, tuple(slow), lag_s, signal)
+    # Without them the next slowest sets the pace.
+    next_s = max(seconds for rank, seconds in own_s.items() if rank not in slow)
+    return Pace(own_s, median_s, tuple(slow), slowest_s - next_s, signal)
 
 
 def _by_phases(ranks: Sequence[Evidence]) -> tuple[dict[int, float], str] | None:
     before = {own.now.rank.rank: sum(own.time_s[name] for name in _BEFORE) for own in ranks}
-    if min(before.values()) <= 0:
+    forward = {own.now.rank.rank: own.time_s["forward"] + own.time_s["compute"] for own in ranks}
+    if min(before.values()) <= 0 or min(forward.values()) <= 0:
         return None
-    slowest = max(ranks, key=lambda own: before[own.now.rank.rank])
-    # The slowest waits for nobody, so its backward pass is its own.
-    pure_s = slowest.time_s["backward"]
-    forward_s = slowest.time_s["forward"] + slowest.time_s["compute"]
-    own_s = {}
-    for own in ranks:
-        rank, forward = own.now.rank.rank, own.time_s["forward"] + own.time_s["compute"]
-        share = min(1.0, forward / forward_s) if forward_s > 0 else 1.0
-        own_s[rank] = before[rank] + min(own.time_s["backward"], pure_s * share)
+    # A backward pass takes some times the forward one, and whoever waits least shows how many.
+    times = min(own.time_s["backward"] / forward[own.now.rank.rank] for own in ranks)
+    own_s = {rank: before_s + times * forward[rank] for rank, before_s in before.items()}
     return own_s, "time before the collectives of the backward pass"
 
 
 def _by_tensor_units(ranks: Sequence[Evidence]) -> tuple[dict[int, float], str] | None:
-    """Return own times by ``own = k × activity + idle``, all as shares of the same iterations.
+    """Return own times by ``own = k × tensor time + idle`` of the same iterations.
 
-    ``k`` is the same for equal work on equal devices, and the slowest rank does not spin: its share
-    is 1. So ``k`` is the least of ``(1 - idle) / activity`` over the ranks.
+    ``k`` is the same for equal work on equal devices, and the slowest rank does not spin: all of
+    its time is its own. So ``k`` is the least of ``(iterations - idle) / tensor time``.
     """
-    shares: dict[int, tuple[float, float]] = {}
+    measured: dict[int, tuple[float, float, float]] = {}
     for own in ranks:
         activity, idle, moving_s = find_activity(own, "tensor"), idle_s(own), _moving_s(own)
         if not activity or idle is None or moving_s <= 0:
             return None
-        shares[own.now.rank.rank] = (activity, idle / moving_s)
-    scale = min((1 - idle) / activity for activity, idle in shares.values())
-    own_s = {}
-    for own in ranks:
-        activity, idle = shares[own.now.rank.rank]
-        own_s[own.now.rank.rank] = (
-            _moving_s(own) * (scale * activity + idle) + own.time_s["data_wait"]
-        )
+        # Tensor units rest outside of iterations and evaluation, and the mean is over all time.
+        active_s = activity * own.total_s
+        active_s *= own.iteration_s / (own.iteration_s + own.time_s["validation"])
+        measured[own.now.rank.rank] = (active_s, idle, moving_s)
+    scale = min((moving_s - idle) / active_s for active_s, idle, moving_s in measured.values())
+    own_s = {rank: scale * active_s + idle for rank, (active_s, idle, _) in measured.items()}
     return own_s, "activity of the tensor units"
 
 
@@ -127,9 +127,7 @@ def _by_clocks(ranks: Sequence[Evidence]) -> tuple[dict[int, float], str] | None
         clocks[own.now.rank.rank] = clock
     slowest = min(clocks.values())
     own_s = {
-        own.now.rank.rank: _moving_s(own) * slowest / clocks[own.now.rank.rank]
-        + own.time_s["data_wait"]
-        for own in ranks
+        own.now.rank.rank: _moving_s(own) * slowest / clocks[own.now.rank.rank] for own in ranks
     }
     return own_s, "clocks of the devices"
 

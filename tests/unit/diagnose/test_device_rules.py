@@ -54,6 +54,13 @@ def test_copies_from_pageable_memory_that_the_device_waits_for() -> None:
     assert "non_blocking=True" in found.remedies[0].text
 
 
+def test_a_pinned_copy_still_takes_its_own_time() -> None:
+    """125 GB through PCIe take 5 s from pinned memory: so much of 30 s of idling is not saved."""
+    gpu = idling(30.0).model_copy(update={"io_bytes": {"pcie_receive": 125 * 10**9}})
+    evidence = on_device(host_s={"transfer": 35.0, "compute": 65.0}, gpu=gpu)
+    assert find(transfer.RULE, evidence).saved_share == pytest.approx((30 - 5) / 120, rel=0.02)
+
+
 def test_device_work_that_surfaces_in_the_transfer_is_none() -> None:
     """A host that blocks in the copy while the device computes holds nothing up."""
     evidence = on_device(host_s={"transfer": 90.0, "compute": 10.0}, gpu=idling(1.0))

@@ -9,6 +9,7 @@ from costlens.diagnose.job import (
     gang_wait,
     idle_devices,
     queue_wait,
+    starvation,
     straggler,
     throttling,
 )
@@ -20,6 +21,7 @@ JOB_RULES: tuple[JobRule, ...] = (
     throttling.RULE,
     straggler.RULE,
     communication.RULE,
+    *starvation.RULES,
     idle_devices.RULE,
     gang_wait.RULE,
     queue_wait.RULE,

@@ -60,7 +60,15 @@ def _estimate_s(evidence: JobEvidence) -> float | Abstention | None:
     slowness = find_slowness(evidence)
     if min(known) <= 0 or (slowness is not None and slowness.ranks):
         return None
-    return sum(s * own.iteration_s for s, own in zip(known, evidence.ranks, strict=True))
+    pairs = zip(known, evidence.ranks, strict=True)
+    return sum(max(0.0, s - _late_share(evidence, own)) * own.iteration_s for s, own in pairs)
+
+
+def _late_share(evidence: JobEvidence, own: Evidence) -> float:
+    """Return the share of iterations in which a rank waits in collectives for late batches."""
+    if evidence.starvation is None or own.iteration_s <= 0:
+        return 0.0
+    return max(0.0, evidence.starvation.share - own.time_s["data_wait"] / own.iteration_s)
 
 
 def _find_share(own: Evidence) -> float | None:

@@ -41,7 +41,7 @@ def find_slowness(evidence: JobEvidence) -> Slowness | None:
     Args:
         evidence: The evidence, of two ranks or more.
     """
-    pace = find_pace(evidence.ranks)
+    pace = find_pace(evidence.ranks, counts_waits=evidence.starvation is None)
     if pace is None or pace.median_s <= 0:
         return None
     iteration_s = max(own.iteration_s for own in evidence.ranks)

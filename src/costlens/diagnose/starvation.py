@@ -1,0 +1,87 @@
+"""What waits for data cost a job of several ranks, which is more than each rank sees of itself.
+
+In every iteration all ranks wait for the batch that comes last: its rank waits for the batch, the
+others in the all-reduce, on a device at full utilization. With loaders that are late in turn, each
+rank's own exposed waits are only its turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from costlens.core.durations import Sketch
+from costlens.diagnose.data_supply import steady_wait_s
+from costlens.diagnose.measures import MIN_SHARE
+
+if TYPE_CHECKING:
+    from costlens.diagnose.evidence import Evidence
+
+__all__ = ["LEAST_OWN_SHARE", "Starvation", "find_starvation"]
+
+LEAST_OWN_SHARE = 0.01
+"""Least share of iterations that some rank must wait for its own batches: of 64 ranks in turn that
+can be a part of what all lose; below it is chance."""
+
+# Of the iterations, those in which no batch was late: workers that began together bring theirs
+# together, and some ranks' turns to be late fall into one iteration.
+_UNDISTURBED = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Starvation:
+    """How late batches hold a job up.
+
+    Args:
+        rank: The rank that waits longest for its own batches.
+        own_share: Share (0 to 1) of its iterations in which it does.
+        share: Share of the iterations of all ranks that late batches cost.
+    """
+
+    rank: int
+    own_share: float
+    share: float
+
+
+def find_starvation(ranks: Sequence[Evidence]) -> Starvation | None:
+    """Return what late batches cost a job; None where that is little, or each rank sees it itself.
+
+    At least one rank waits for its own batch for as long as all wait: the loss is between the
+    longest exposed wait of a rank and the sum of all. Between them the shortest iterations tell:
+    in those no batch was late. A loop that makes its batches itself is late on all ranks at once.
+
+    Args:
+        ranks: Evidence about the ranks of one attempt over about the same time.
+    """
+    if len(ranks) < 2 or not all(_has_workers(own) for own in ranks):
+        return None
+    if min(own.iteration_s for own in ranks) <= 0:
+        return None
+    waits = {own.now.rank.rank: steady_wait_s(own) / own.iteration_s for own in ranks}
+    rank = max(waits, key=lambda number: (waits[number], -number))
+    if waits[rank] < LEAST_OWN_SHARE or sum(waits.values()) < MIN_SHARE:
+        return None
+    share = min(1.0, sum(waits.values()), max(waits[rank], _lost_share(ranks)))
+    return None if share < MIN_SHARE else Starvation(rank, waits[rank], share)
+
+
+def _has_workers(own: Evidence) -> bool:
+    loading = own.now.loading
+    return loading is not None and bool(loading.num_workers)
+
+
+def _lost_share(ranks: Sequence[Evidence]) -> float:
+    """Return by which share of the mean the shortest iterations are shorter than it."""
+    bins: dict[int, int] = {}
+    for own in ranks:
+        earlier = {} if own.before is None else own.before.iteration_time.sketch
+        for key, count in own.now.iteration_time.sketch.items():
+            bins[key] = bins.get(key, 0) + count - earlier.get(key, 0)
+    durations = Sketch({key: count for key, count in bins.items() if count > 0})
+    durations.count = sum(durations.bins.values())
+    shortest_ns = durations.quantile_ns(_UNDISTURBED)
+    num, total_s = sum(own.num_iterations for own in ranks), sum(own.iteration_s for own in ranks)
+    if shortest_ns is None or num <= 0:
+        return 0.0
+    return max(0.0, 1 - shortest_ns / 1e9 * num / total_s)

@@ -1,0 +1,69 @@
+"""Late batches of a job: all ranks wait for the latest, and each sees only its own turns of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from costlens.diagnose.evidence import Evidence
+from costlens.diagnose.finding import Finding
+from costlens.diagnose.job import JOB_RULES
+from costlens.diagnose.job_evidence import JobEvidence
+from tests.unit.diagnose.scenes import NUM, starving
+from tests.unit.diagnose.test_job_rules import make_job
+
+BURSTS = (0.06,) * (NUM // 2) + (0.14,) * (NUM // 2)
+"""Iterations of 100 ms on average, of which those with all batches in time take 60."""
+
+
+def taking_turns(wait_s: float, durations_s: tuple[float, ...] = BURSTS) -> Evidence:
+    """Return a rank of 100 s of iterations that waits for its own batches for some of them."""
+    return starving(
+        wait_s=wait_s, compute_s=100 - wait_s, worker_cpu_s=190.0, durations_s=durations_s
+    )
+
+
+def find_all(job: JobEvidence) -> dict[str, Finding]:
+    """Return what rules about jobs find, by name."""
+    verdicts = (rule.judge(job) for rule in JOB_RULES)
+    return {verdict.name: verdict for verdict in verdicts if isinstance(verdict, Finding)}
+
+
+def test_ranks_that_are_late_in_turn_lose_more_than_each_waits() -> None:
+    """Four ranks wait 12 % each and 40 % together: so much all lose, and no rank is to blame."""
+    job = make_job(*[taking_turns(12.0)] * 4)
+    found = find_all(job)
+    assert set(found) == {"too_few_workers"}
+    assert found["too_few_workers"].saved_share == pytest.approx(40 / 120, rel=0.03)
+    assert "all 4 ranks wait" in found["too_few_workers"].evidence[0]
+
+
+def test_no_more_is_lost_than_all_turns_together() -> None:
+    """Two ranks of 8 % each lose 16 % at most, whatever else makes iterations uneven."""
+    found = find_all(make_job(taking_turns(8.0), taking_turns(8.0)))
+    assert found["too_few_workers"].saved_share == pytest.approx(16 / 120, rel=0.03)
+
+
+def test_the_rank_that_waits_longest_sets_the_least() -> None:
+    """One rank waits 30 % and even iterations tell nothing: the others wait for it as long."""
+    even = (0.1,) * NUM
+    job = make_job(taking_turns(30.0, even), taking_turns(0.0, even), taking_turns(0.0, even))
+    found = find_all(job)
+    assert set(found) == {"too_few_workers"}
+    assert found["too_few_workers"].saved_share == pytest.approx(30 / 120, rel=0.03)
+
+
+def test_short_turns_of_many_ranks_count() -> None:
+    """Of 32 ranks none waits for 2 % of the time, which is little for each and 40 % for all."""
+    found = find_all(make_job(*[taking_turns(1.9)] * 32))
+    assert found["too_few_workers"].saved_share == pytest.approx(40 / 120, rel=0.03)
+
+
+def test_batches_in_time_starve_nobody() -> None:
+    """Uneven iterations alone are no late batches."""
+    assert make_job(*[taking_turns(0.5)] * 4).starvation is None
+
+
+def test_a_loop_that_makes_its_batches_itself_is_late_on_all_ranks_at_once() -> None:
+    """Without workers each rank sees what all lose: 40 s of its own, and not a sum of them."""
+    own = starving(num_workers=0, looks={"num_waiting": 80, "in_dataset": 80})
+    assert make_job(own, own).starvation is None
