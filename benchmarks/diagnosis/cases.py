@@ -146,7 +146,9 @@ def _try_case(plan: Plan, rng: np.random.Generator) -> Case | None:
             continue
         others = [each for number, each in enumerate(broken) if number != turn]
         mended = replace(base, **{n: v for each in others for n, v in each.items()})
-        savings[plant.cause] = compare(bill, make_bill(mended, simulate(mended)))
+        # The same work, so that it comes by the same saves, evaluations and turns of epochs.
+        num = round(len(traces[0].cuts) * job.batch_size / mended.batch_size)
+        savings[plant.cause] = compare(bill, make_bill(mended, simulate(mended, num)))
     return Case(plan, job, traces, savings) if _is_clear(plan.plants, savings) else None
 
 

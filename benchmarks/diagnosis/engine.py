@@ -16,13 +16,22 @@ _VALIDATION_BUSY = 0.85
 _MIN_ITERATIONS = 4
 
 
-def simulate(job: Job) -> list[Trace]:
-    """Return what every rank did; a job is the same whenever it is simulated."""
+def simulate(job: Job, num_iterations: int | None = None) -> list[Trace]:
+    """Return what every rank did; a job is the same whenever it is simulated.
+
+    Args:
+        job: The job.
+        num_iterations: After how many iterations it ends; None for the end of its time.
+    """
     ranks = [Rank(job, number) for number in range(job.num_ranks)]
     _start(job, ranks)
     end_s = ranks[0].host_s + job.duration_s
     iteration, is_stopped = 0, False
-    while ranks[0].host_s < end_s or iteration < _MIN_ITERATIONS:
+    while (
+        iteration < num_iterations
+        if num_iterations is not None
+        else ranks[0].host_s < end_s or iteration < _MIN_ITERATIONS
+    ):
         stop_s = 0.0
         if job.stop_at_s is not None and not is_stopped and ranks[0].host_s > job.stop_at_s:
             stop_s, is_stopped = job.stop_s, True
@@ -62,4 +71,4 @@ def _stand_still(job: Job, ranks: list[Rank], iteration: int) -> None:
     if job.validate_every and iteration % job.validate_every == 0:
         for rank in ranks:
             rank.stand_still(Phase.VALIDATION, job.validation_s, _VALIDATION_BUSY)
-            rank.trace.num_validations += 1
+            rank.trace.validations.append(rank.host_s)

@@ -102,6 +102,7 @@ class GpuFacts:
                     "temperature_celsius": 88.0 if is_slow else 62.0 + 8 * own,
                     "sm_clock_hertz": round(full_hertz * self._clock / 15e6) * 15e6,
                     "memory_clock_hertz": 2.6e9,
+                    "sm_clock_max_hertz": _FULL_CLOCK_HERTZ,
                     "is_remap_pending": bool(job.num_uncorrected) and self._is_faulty,
                 },
                 activity={n: float(min(1.0, max(0.0, v))) for n, v in units.items()}

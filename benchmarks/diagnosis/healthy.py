@@ -14,7 +14,8 @@ __all__ = ["Needs", "draw_healthy"]
 
 T = TypeVar("T")
 Needs = dict[str, Any]
-"""What a job must be for a cause: ``device``, ``min_ranks``, ``min_nodes``, ``min_per_node``,
+"""What a job must be for a cause: ``device``, ``min_ranks``, ``max_ranks``, ``min_nodes``,
+``min_per_node``,
 ``accelerator``."""
 
 HOPPER = ("NVIDIA H100 80GB HBM3", "NVIDIA H200")
@@ -48,10 +49,10 @@ def draw_healthy(rng: np.random.Generator, seed: int, needs: Needs | None = None
 
 
 def _draw_machines(rng: np.random.Generator, job: Job, needs: Needs) -> Job:
-    least = needs.get("min_ranks", 1)
+    least, most = needs.get("min_ranks", 1), needs.get("max_ranks", 64)
     sizes = (1, 2, 4, 8, 16, 64) if job.is_cuda else (1, 2, 4)
     odds = (40, 14, 14, 18, 10, 4) if job.is_cuda else (60, 25, 15)
-    allowed = [(size, odd) for size, odd in zip(sizes, odds, strict=True) if size >= least]
+    allowed = [(size, odd) for size, odd in zip(sizes, odds, strict=True) if least <= size <= most]
     num_ranks = pick(rng, [size for size, _ in allowed], [odd for _, odd in allowed])
     per_node = min(8, num_ranks)
     if needs.get("min_nodes", 1) > 1 or rng.random() < 0.2:
@@ -68,7 +69,6 @@ def _draw_machines(rng: np.random.Generator, job: Job, needs: Needs) -> Job:
         memory_held=float(rng.uniform(0.88, 0.97)),
         precision=precision,
         skip_share=0.001 if precision == "fp16" else 0.0,
-        compute_cpus=1 if job.is_cuda else int(rng.integers(1, 5)),
         has_power_cap=job.is_cuda and bool(rng.random() < 0.4),
         queue_s=float(rng.uniform(0, 400)),
         capacity_type=pick(rng, ("on_demand", "reserved"), (70, 30)),
@@ -89,10 +89,11 @@ def _draw_model(rng: np.random.Generator, job: Job) -> Job:
     job = replace(job, num_syncs=num_syncs)
     # What the host does while the device computes costs nothing; where they wait for one another
     # a sound loop does little else.
-    host_share = rng.uniform(0.05, 0.25) if job.runs_ahead else rng.uniform(0.001, 0.01)
+    host_share = rng.uniform(0.05, 0.25) if job.is_cuda else rng.uniform(0.001, 0.01)
+    launch_s = float(np.exp(rng.uniform(np.log(0.02), np.log(0.5)))) * compute_s
     widest = 0.25 if job.num_ranks == 1 else 0.01 if is_large else 0.03
     spread = rng.uniform(0.0, widest)
-    return replace(
+    job = replace(
         job,
         batch_size=batch_size,
         sample_tokens=tokens,
@@ -101,14 +102,17 @@ def _draw_model(rng: np.random.Generator, job: Job) -> Job:
         work_s=0.93 * compute_s / (batch_size * tokens / fill),
         floor_s=0.03 * compute_s,
         optimizer_s=0.04 * compute_s,
-        launch_s=float(rng.uniform(0.1, 0.5)) * compute_s,
+        launch_s=launch_s,
         comm_s=float(rng.uniform(0.05, 0.3)) * compute_s,
-        host_step_s=0.2 * float(host_share) * compute_s,
-        logging_s=0.4 * float(host_share) * compute_s,
-        callbacks_s=0.4 * float(host_share) * compute_s,
         sync_s=0.00005,
         log_every=int(pick(rng, (10, 50, 100))),
     )
+    # What the host does while the device computes costs nothing; where that is little, a sound
+    # loop does little else.
+    own_s = max(0.005 * compute_s, min(float(host_share) * compute_s, 0.6 * job.hidden_s))
+    if not job.is_cuda:
+        own_s = float(host_share) * compute_s
+    return replace(job, host_step_s=0.2 * own_s, logging_s=0.4 * own_s, callbacks_s=0.4 * own_s)
 
 
 def _draw_loader(rng: np.random.Generator, job: Job) -> Job:
@@ -117,7 +121,8 @@ def _draw_loader(rng: np.random.Generator, job: Job) -> Job:
     if num_workers:
         load_s = float(rng.uniform(0.05, 0.65)) * num_workers * period_s
     else:  # nothing but what a queue on the device hides
-        load_s = float(rng.uniform(0.05, 0.25) if job.runs_ahead else 0.01) * period_s
+        left_s = 0.8 * job.hidden_s - job.own_s
+        load_s = max(0.005 * period_s, min(float(rng.uniform(0.05, 0.25)) * period_s, left_s))
     pipe_s = float(rng.uniform(0.01, 0.25)) * load_s / max(1, num_workers)
     sample_bytes = float(10 ** rng.uniform(3, 5.5))
     is_persistent = bool(rng.random() < 0.5)

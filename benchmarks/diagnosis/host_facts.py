@@ -60,6 +60,7 @@ class HostFacts:
         """
         job, read = self.job, self._meters.read
         self._sampled_s = max(self._sampled_s, now_s - float(self._rng.uniform(0, _SAMPLE_S)))
+        startup_s = 0.5 * job.first_iteration_s
         num_compiles = 1 + round(read("num_compiles", now_s))
         return {
             "host": self._host(self._sampled_s),
@@ -77,7 +78,9 @@ class HostFacts:
             "compiler": fields_of(
                 "compiler",
                 num_compilations=num_compiles,
-                compile_s=0.5 * job.first_iteration_s + read("compile_s", now_s),
+                compile_s=startup_s + read("compile_s", now_s),
+                num_startup=1,
+                startup_s=startup_s,
             )
             if job.compile_every
             else None,
@@ -94,7 +97,7 @@ class HostFacts:
 
         # A process may run on all CPUs of its node, which the other ranks do as well.
         ranks = min(job.ranks_per_node, job.num_ranks)
-        cpus = ranks * (job.loader_cpus + job.compute_cpus)
+        cpus = ranks * (job.loader_cpus + 1)
         started_s = max(0.0, min(now_s, trace.ready_s) - trace.begin_s)
         cpu_s = 0.9 * started_s + read("main_cpu_s", now_s)
         has_workers = job.num_workers > 0 and now_s > trace.ready_s
@@ -141,7 +144,7 @@ class HostFacts:
     def _node(self, now_s: float) -> NodePart:
         job, rank = self.job, self._meters.trace.rank
         ranks = min(job.ranks_per_node, job.num_ranks)
-        cpus = ranks * (job.loader_cpus + job.compute_cpus)
+        cpus = ranks * (job.loader_cpus + 1)
         sent = 0 if job.num_nodes == 1 else round(self._meters.read("reduced_bytes", now_s))
         return NodePart(
             id=f"boot-{rank // job.ranks_per_node}",

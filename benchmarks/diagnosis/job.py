@@ -6,6 +6,10 @@ from dataclasses import dataclass
 
 __all__ = ["Job"]
 
+_LAUNCH_EACH_S = 7e-6
+_QUEUE_KERNELS = 1024
+"""How many launches the driver takes before it lets the host wait."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
@@ -43,7 +47,6 @@ class Job:
         is_persistent: Whether workers outlive an epoch.
         pin_memory: Whether batches come in pinned memory.
         loader_cpus: CPUs that the workers of a rank may use.
-        compute_cpus: CPUs that the main process uses itself.
         sample_cpu_s: CPU time to prepare a sample.
         sample_read_s: Latency of the reads of a sample.
         sample_wait_s: Time of a sample in a service that is neither CPU nor a counted read, and
@@ -116,7 +119,6 @@ class Job:
     is_persistent: bool = True
     pin_memory: bool = True
     loader_cpus: int = 8
-    compute_cpus: int = 1
     sample_cpu_s: float = 0.005
     sample_read_s: float = 0.001
     sample_wait_s: float = 0.0
@@ -178,24 +180,31 @@ class Job:
         return work_s + self.floor_s + self.optimizer_s
 
     @property
-    def host_s(self) -> float:
-        """Return the time of the host in an iteration beside its waits."""
-        own_s = self.host_step_s + self.logging_s + self.callbacks_s
-        return own_s + (self.launch_s if self.is_cuda else 0.0)
+    def own_s(self) -> float:
+        """Return the time of the host in an iteration for something else than launching."""
+        return self.host_step_s + self.logging_s + self.callbacks_s
 
     @property
-    def runs_ahead(self) -> bool:
-        """Return whether the host enqueues iterations that the device has yet to come to."""
-        return self.is_cuda and self.num_syncs == 0 and self.precision != "fp16"
+    def busy_s(self) -> float:
+        """Return what the device needs for an iteration, all-reduce and sync points included."""
+        return self.device_s + self.exposed_comm_s + self.num_syncs * self.sync_s
+
+    @property
+    def ahead_s(self) -> float:
+        """Return by how much device time the host can be ahead: a full queue of kernels."""
+        is_alone = self.num_syncs > 0 or self.precision == "fp16" or not self.is_cuda
+        return 0.0 if is_alone else self.device_s * _QUEUE_KERNELS * _LAUNCH_EACH_S / self.launch_s
+
+    @property
+    def hidden_s(self) -> float:
+        """Return how much the host may do in an iteration without holding the device up."""
+        return max(0.0, min(self.ahead_s, self.busy_s - self.launch_s))
 
     @property
     def iteration_s(self) -> float:
         """Return what an iteration takes about, while nothing stands in its way."""
-        own_s = self.host_step_s + self.logging_s + self.callbacks_s
-        busy_s = self.device_s + self.exposed_comm_s + self.num_syncs * self.sync_s
-        if self.runs_ahead:
-            return max(busy_s, self.host_s)
-        return max(busy_s, self.launch_s if self.is_cuda else 0.0) + own_s
+        shown_s = max(0.0, self.own_s - self.hidden_s)
+        return max(self.busy_s, self.launch_s if self.is_cuda else 0.0) + shown_s
 
     @property
     def exposed_comm_s(self) -> float:

@@ -34,7 +34,7 @@ def slow_period_s(job: Job, loss: float) -> float:
 
 def _inline_s(job: Job, loss: float) -> float:
     """Return what the training process may load for in an iteration for the same loss."""
-    return slow_period_s(job, loss) - (job.host_s if job.runs_ahead else job.iteration_s)
+    return job.hidden_s + loss / (1 - loss) * job.iteration_s - min(job.own_s, job.hidden_s)
 
 
 def data_preprocessing(job: Job, rng: np.random.Generator, loss: float):

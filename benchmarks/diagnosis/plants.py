@@ -18,7 +18,6 @@ from benchmarks.diagnosis.loader_plants import (
     hidden_loader,
     light_loader,
     slow_collate,
-    slow_period_s,
     storage_read,
     too_few_workers,
     worker_startup,
@@ -26,6 +25,7 @@ from benchmarks.diagnosis.loader_plants import (
 
 __all__ = ["PLANTS", "Changes", "Plant"]
 
+_WEIGHTS_SHARE = 0.06
 _CUDA: Needs = {"device": "cuda"}
 _HOPPER: Needs = {"device": "cuda", "accelerator": HOPPER[0]}
 
@@ -68,26 +68,25 @@ def _sync_points(job: Job, rng: np.random.Generator, loss: float):
 
 
 def _small_batch(job: Job, rng: np.random.Generator, loss: float):
-    # Few samples: the host cannot launch kernels as fast as the device is through with them.
-    small = max(1, job.batch_size // int(pick(rng, (4, 8))))
+    # So few samples that the device is through with the kernels before the host has launched more.
+    times = int(pick(rng, (4, 8)))
+    small = max(1, job.batch_size // times)
     work_s = job.work_s * job.sample_tokens / job.fill * small
-    launch_s = work_s / (1 - loss)
-    enough = max(job.batch_size, int(small * 2.5 / (1 - loss)))
+    launch_s = 1.15 * work_s / (1 - loss)
     base = {
-        "batch_size": enough,
+        "batch_size": small * times,
         "launch_s": launch_s,
-        "floor_s": 0.2 * work_s,
+        "floor_s": 0.1 * work_s,
         "optimizer_s": 0.05 * work_s,
-        "host_step_s": 0.02 * launch_s,
-        "logging_s": 0.01 * launch_s,
-        "callbacks_s": 0.01 * launch_s,
         "comm_s": 0.1 * work_s,
         "copy_bytes": 1e5,
         "num_workers": 4,
         "loader_cpus": 8,
-    }
+    } | dict.fromkeys(("host_step_s", "logging_s", "callbacks_s"), 0.01 * launch_s)
     base |= light_loader(replace(job, **(base | {"batch_size": small})), 4)
-    return base, {"batch_size": small, "memory_used": float(rng.uniform(0.08, 0.3))}
+    # Weights stay as they are, and what the samples take shrinks with them.
+    used = _WEIGHTS_SHARE + (job.memory_used - _WEIGHTS_SHARE) / times
+    return base, {"batch_size": small, "memory_used": used}
 
 
 def _communication(job: Job, rng: np.random.Generator, loss: float):
@@ -126,7 +125,8 @@ def _quiet_host(job: Job) -> Changes:
 
 
 def _padding_waste(job: Job, rng: np.random.Generator, loss: float):
-    return {"fill": 0.96}, {"fill": 0.96 * (1 - loss)}
+    # Mended, texts are packed into full rows.
+    return {"fill": 1.0}, {"fill": 1 - loss}
 
 
 def _overflow_skips(job: Job, rng: np.random.Generator, loss: float):
@@ -156,8 +156,9 @@ def _recompilation(job: Job, rng: np.random.Generator, loss: float):
 
 
 def _host_work(job: Job, rng: np.random.Generator, loss: float, name: str):
-    own_s = job.host_s if job.runs_ahead else job.iteration_s
-    return {}, {name: getattr(job, name) + slow_period_s(job, loss) - own_s}
+    idle_s = max(0.0, job.hidden_s - job.own_s)
+    lost_s = loss / (1 - loss) * job.iteration_s
+    return {}, {name: getattr(job, name) + idle_s + lost_s}
 
 
 # What training stands still for, and what is around it.
@@ -172,7 +173,10 @@ def _checkpoint_overhead(job: Job, rng: np.random.Generator, loss: float):
 def _frequent_validation(job: Job, rng: np.random.Generator, loss: float):
     val_s = float(rng.uniform(2, 12))
     every = max(2, round(val_s * (1 - loss) / loss / job.iteration_s))
-    return {"validate_every": 0}, {"validate_every": every, "validation_s": val_s}
+    # Mended it takes as much as in a job that evaluates a lot, and not nothing.
+    share = float(rng.uniform(0.08, 0.1))
+    seldom = round(val_s * (1 - share) / share / job.iteration_s)
+    return {"validate_every": seldom, "validation_s": val_s}, {"validate_every": every}
 
 
 def _idle_devices(job: Job, rng: np.random.Generator, loss: float):
@@ -194,7 +198,9 @@ def _hardware_fault(job: Job, rng: np.random.Generator, loss: float):
 
 
 def _unprotected_spot(job: Job, rng: np.random.Generator, loss: float):
-    return {"saves_itself": False, "save_every": 0}, {"capacity_type": "spot"}
+    # Long enough to lose much.
+    base = {"saves_itself": False, "save_every": 0, "duration_s": 2400.0}
+    return base, {"capacity_type": "spot"}
 
 
 _PAIR: Needs = {"min_ranks": 2, "min_per_node": 2}
@@ -210,13 +216,13 @@ PLANTS: tuple[Plant, ...] = (
     Plant("epoch_boundary", epoch_boundary, area="loader"),
     Plant("transfer", _transfer, _CUDA, "device"),
     Plant("sync_points", _sync_points, _CUDA, "device"),
-    Plant("small_batch", _small_batch, _CUDA, "device"),
+    Plant("small_batch", _small_batch, _CUDA, "device", losses=(0.25, 0.6)),
     Plant("communication", _communication, _PAIR | _HOPPER, "ranks"),
     Plant("straggler", _straggler, _PAIR | _HOPPER, "ranks"),
     Plant("straggler", _straggler, _PAIR | {"device": "cpu"}, "ranks"),
     Plant("faulty_node", _faulty_node, _NODES | _HOPPER, "ranks"),
     Plant("throttling", _throttling, _CUDA, "ranks"),
-    Plant("full_precision", _full_precision, _CUDA, "device"),
+    Plant("full_precision", _full_precision, _CUDA, "device", losses=(0.34, 0.6)),
     Plant("padding_waste", _padding_waste, area="data"),
     Plant("overflow_skips", _overflow_skips, _CUDA, "precision"),
     Plant("memory_pressure", partial(_memory, held=0.97), _CUDA, "memory"),
@@ -226,11 +232,11 @@ PLANTS: tuple[Plant, ...] = (
     Plant("slow_logging", partial(_host_work, name="logging_s"), area="host"),
     Plant("slow_callbacks", partial(_host_work, name="callbacks_s"), area="host"),
     Plant("checkpoint_overhead", _checkpoint_overhead, area="saves"),
-    Plant("frequent_validation", _frequent_validation, area="validation"),
+    Plant("frequent_validation", _frequent_validation, area="validation", losses=(0.25, 0.6)),
     Plant("idle_devices", _idle_devices, _CUDA, "job"),
     Plant("gang_wait", _gang_wait, _NODES, "job"),
     Plant("queue_wait", _queue_wait, area="job", is_loss=False),
     Plant("hardware_fault", _hardware_fault, _CUDA, "job", is_loss=False),
-    Plant("unprotected_spot", _unprotected_spot, area="saves", is_loss=False),
+    Plant("unprotected_spot", _unprotected_spot, {"max_ranks": 4}, "saves", is_loss=False),
 )
 """Every cause that can be found but that there is nothing to mend."""

@@ -7,8 +7,6 @@ one.
 
 from __future__ import annotations
 
-from collections import deque
-
 import numpy as np
 
 from benchmarks.diagnosis.job import Job
@@ -21,7 +19,6 @@ __all__ = ["Rank"]
 _PINNED_BYTES_PER_S = 25e9
 _PAGEABLE_BYTES_PER_S = 4e9
 _FIRST_KERNEL_S = 0.00001
-_MAX_ITERATIONS_AHEAD = 2
 _GRADIENT_BYTES_PER_S = 2e10
 _NUM_JITTERS = 4096
 _TENSOR_SHARE = {"bf16": 0.55, "fp16": 0.55, "fp32": 0.0}
@@ -49,12 +46,13 @@ class Rank:
         self._lengths = rng.lognormal(
             -(job.length_spread**2) / 2, max(1e-9, job.length_spread), _NUM_JITTERS
         ).tolist()
-        self._luck = rng.random(_NUM_JITTERS).tolist()
+        # Ranks run the same model, and share their gradients: what befalls one befalls all.
+        self._luck = np.random.default_rng((job.seed, 2_000_000)).random(_NUM_JITTERS).tolist()
         self._iteration = 0
         self._begins_pass = False
         self._start_s = self._gap_s = self._known_s = 0.0
         self._work_s = self._slots = 0.0
-        self._ends_s: deque[float] = deque(maxlen=_MAX_ITERATIONS_AHEAD)
+        self._ahead_s = job.ahead_s
         self._busy_s = self._sm_s = self._tensor_s = self._spin_s = 0.0
         self._copied = self._reduced = self._host_cpu_s = 0.0
         self._num_retries = self._num_compiles = 0
@@ -190,15 +188,14 @@ class Rank:
         """Enqueue a share of the iteration's kernels, which take the device ``device_s``."""
         job = self.job
         if not job.is_cuda:
-            self._host_cpu_s += device_s * job.compute_cpus
+            self._host_cpu_s += device_s
             self._add_busy(device_s, 0.9)
             self.book(phase, self.host_s + device_s)
             return
         launched_s = self.host_s + job.launch_s * share
-        if len(self._ends_s) == _MAX_ITERATIONS_AHEAD:
-            launched_s = max(launched_s, self._ends_s[0])
         begin_s = max(self.device_s, self.host_s + _FIRST_KERNEL_S)
         self.device_s = max(begin_s + device_s, launched_s)
+        launched_s = max(launched_s, self.device_s - self._ahead_s)
         self._add_busy(device_s, 0.9)
         self._host_cpu_s += job.launch_s * share
         num_syncs = round(job.num_syncs * share)
@@ -267,6 +264,5 @@ class Rank:
                 self._begins_pass,
             )
         )
-        self._ends_s.append(self.device_s)
         self._iteration += 1
         self.measure()

@@ -162,6 +162,8 @@ class RankRecorder:
     def _describe(self, now_s: float) -> None:
         state, job = self._state, self.job
         saves_s = [end_s for end_s in self.trace.saves if end_s <= now_s]
+        state.num_saves = len(saves_s)
+        state.num_evaluations = sum(end_s <= now_s for end_s in self.trace.validations)
         if job.saves_itself:
             steps = self._clockwork.counters.optimizer_steps
             state.checkpoints = CheckpointsPart(

@@ -62,7 +62,7 @@ class Trace:
         meter_times_s: When the meters were read.
         meters: What they showed, in the order of ``METERS``.
         saves: Ends of the saves.
-        num_validations: Validations that have ended.
+        validations: Ends of the validations.
     """
 
     rank: int
@@ -74,7 +74,7 @@ class Trace:
     meter_times_s: list[float] = field(default_factory=list)
     meters: list[tuple[float, ...]] = field(default_factory=list)
     saves: list[float] = field(default_factory=list)
-    num_validations: int = 0
+    validations: list[float] = field(default_factory=list)
 
     @property
     def end_s(self) -> float:

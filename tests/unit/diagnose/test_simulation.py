@@ -19,7 +19,7 @@ from costlens.core.clock import NS_PER_S
 from costlens.core.phases import Phase
 from costlens.core.records import RankRecord
 
-QUICK = Job(seed=1, duration_s=60.0)
+QUICK = Job(seed=1, duration_s=60.0, launch_s=0.01)
 
 
 def wait_share(record: RankRecord) -> float:
@@ -108,9 +108,9 @@ def test_prefetching_hides_the_loading():
 
 def test_a_device_with_work_waits_for_nobody():
     """A host that waits for a batch while its device is behind exposes no wait."""
-    job = replace(QUICK, num_workers=0, sample_cpu_s=0.006)
+    job = replace(QUICK, num_workers=0, sample_cpu_s=0.003)
     last = write_records(job, simulate(job)[0])[-1]
-    assert last.host_ns["data_wait"] / last.total_ns > 0.3
+    assert last.host_ns["data_wait"] / last.total_ns > 0.1
     assert wait_share(last) < 0.02
 
 
@@ -156,7 +156,7 @@ def test_saves_and_validations_are_no_iterations():
     trace = simulate(job)[0]
     last = write_records(job, trace)[-1]
     assert last.time_ns["checkpoint"] >= 3.0 * len(trace.saves) * NS_PER_S
-    assert last.time_ns["validation"] >= 5.0 * trace.num_validations * NS_PER_S
+    assert last.time_ns["validation"] >= 5.0 * len(trace.validations) * NS_PER_S
     assert len(trace.saves) > 1
     assert last.iteration_time.p99_s < 1.0
     assert int(Phase.CHECKPOINT) in {phase for phase, _ in trace.spans}

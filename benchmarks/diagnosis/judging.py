@@ -1,0 +1,102 @@
+"""Asks costlens about a simulated run, the way ``costlens report`` does after a real one.
+
+Every rank watches itself window by window and keeps what it found in its last record; the report
+reads the last records of all ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchmarks.diagnosis.cases import Case, Plan, make_case
+from benchmarks.diagnosis.job import Job
+from benchmarks.diagnosis.recorder import write_records
+from benchmarks.diagnosis.trace import Trace
+from costlens.core.finding_records import FindingPart
+from costlens.core.records import RankRecord
+from costlens.diagnose.watch import FindingWatch
+from costlens.export.finding_parts import own_parts
+from costlens.export.run_findings import find_causes
+
+__all__ = ["HEALTHY", "Result", "judge_case", "judge_plan", "watch_rank"]
+
+HEALTHY = "compute_bound"
+"""What is said of a run in which there is nothing to mend."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What was said of a case, and what is true of it.
+
+    Args:
+        seed: The case.
+        device: What its ranks compute on.
+        num_ranks: How many there are.
+        truth: Planted causes, the dominant one first.
+        savings: What mending each saves of the run under way and of the whole; None for a danger.
+        found: The findings, the most important first.
+        shares: The share that each says it would save; None where it says nothing.
+        is_lasting: Whether each speaks of the run as it is now, and not of the whole.
+        undecided: What could not be told, and why.
+        unjudged: Why nothing was judged; None where it was.
+    """
+
+    seed: int
+    device: str
+    num_ranks: int
+    truth: tuple[str, ...]
+    savings: tuple[tuple[float, float] | None, ...]
+    found: tuple[str, ...]
+    shares: tuple[float | None, ...]
+    is_lasting: tuple[bool, ...]
+    undecided: tuple[tuple[str, str], ...]
+    unjudged: str | None
+
+    @property
+    def is_right(self) -> bool:
+        """Return whether the first finding is the dominant cause, or there is none in health."""
+        return self.found[:1] == self.truth[:1]
+
+    @property
+    def money_error(self) -> float | None:
+        """Return by how much the first finding, if it is right, misses the saving, as a share."""
+        if not self.found or not self.is_right or self.shares[0] is None or not self.savings[0]:
+            return None
+        steady, whole = self.savings[0]
+        true = steady if self.is_lasting[0] else whole
+        return self.shares[0] / true - 1
+
+
+def judge_plan(plan: Plan) -> Result:
+    """Return what is said of a case that is yet to be made."""
+    return judge_case(make_case(plan))
+
+
+def judge_case(case: Case) -> Result:
+    """Return what is said of a case."""
+    records = [watch_rank(case.job, trace) for trace in case.traces]
+    causes = find_causes(records)
+    found: Sequence[FindingPart] = [f for f in causes["findings"] if f.name != HEALTHY]
+    return Result(
+        seed=case.plan.seed,
+        device=case.job.device,
+        num_ranks=case.job.num_ranks,
+        truth=tuple(case.savings),
+        savings=tuple(s and (s.steady, s.whole) for s in case.savings.values()),
+        found=tuple(finding.name for finding in found),
+        shares=tuple(finding.share for finding in found),
+        is_lasting=tuple(bool(finding.is_open) for finding in found),
+        undecided=tuple((each.name, each.missing) for each in causes["undecided"]),
+        unjudged=causes["unjudged"],
+    )
+
+
+def watch_rank(job: Job, trace: Trace) -> RankRecord:
+    """Return the last record of a rank, with what it has found of itself."""
+    watch = FindingWatch()
+    record = None
+    for record in write_records(job, trace):
+        watch.look(record)
+    assert record is not None
+    return record.model_copy(update={"findings": own_parts(watch.standing, record)})

@@ -1,0 +1,61 @@
+"""``python -m benchmarks.diagnosis.speed``: all rules over one window of a run of 64 ranks."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from dataclasses import replace
+
+import numpy as np
+
+from benchmarks.diagnosis.engine import simulate
+from benchmarks.diagnosis.healthy import draw_healthy
+from benchmarks.diagnosis.recorder import write_records
+from costlens.core.records import RankRecord
+from costlens.diagnose.evidence import Evidence
+from costlens.diagnose.job_evidence import JobEvidence
+from costlens.diagnose.job_judge import judge_job
+
+NUM_RANKS = 64
+TARGET_MS = 5.0
+_SEED = 7
+_NUM_TRIES = 15
+
+
+def make_windows(num_ranks: int = NUM_RANKS) -> list[tuple[RankRecord, RankRecord]]:
+    """Return the last two records of each rank of a run that waits for its data."""
+    rng = np.random.default_rng(_SEED)
+    job = draw_healthy(rng, _SEED, {"device": "cuda", "min_ranks": num_ranks})
+    slow_s = job.sample_cpu_s * 2 + job.iteration_s * 8 / job.batch_size
+    job = replace(
+        job,
+        num_ranks=num_ranks,
+        duration_s=60.0,
+        num_workers=4,
+        sample_cpu_s=slow_s,
+        stop_at_s=None,
+    )
+    records = [write_records(job, trace) for trace in simulate(job)]
+    return [(each[-3], each[-2]) for each in records]
+
+
+def measure_ms(windows: list[tuple[RankRecord, RankRecord]]) -> float:
+    """Return the median time of all rules over all ranks, in milliseconds."""
+    times = []
+    for _ in range(_NUM_TRIES):
+        # Evidence remembers what it has worked out, so every try has its own.
+        evidence = JobEvidence(tuple(Evidence(now, before) for before, now in windows))
+        begin_s = time.perf_counter()
+        judge_job(evidence)
+        times.append(1e3 * (time.perf_counter() - begin_s))
+    return statistics.median(times)
+
+
+def main() -> None:
+    """Print the time."""
+    taken_ms = measure_ms(make_windows())
+    print(f"all rules over a window of {NUM_RANKS} ranks: {taken_ms:.2f} ms (target {TARGET_MS})")
+
+
+if __name__ == "__main__":
+    main()
