@@ -81,6 +81,7 @@ class Panel:
         most: Upper end.
         columns: Of a table, by the field's name, in order; others are hidden.
         texts: Words and colours for numbers.
+        without: What a number says where it has no value.
         sort: Of a table, the heading it is sorted by, largest first.
     """
 
@@ -99,6 +100,7 @@ class Panel:
     most: float | None = None
     columns: Mapping[str, Column] = field(default_factory=dict)
     texts: Mapping[int, tuple[str, str]] = field(default_factory=dict)
+    without: str = "unknown"
     sort: str = ""
 
     @property

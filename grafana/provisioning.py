@@ -86,10 +86,6 @@ def _prometheus() -> dict[str, Any]:
 
 
 def _tempo() -> dict[str, Any]:
-    tags = [
-        {"key": "costlens.run.id", "value": "costlens_run_id"},
-        {"key": "costlens.rank", "value": "costlens_rank"},
-    ]
     shifts = {"spanStartTimeShift": _BEFORE, "spanEndTimeShift": _AFTER}
     return {
         "name": "costlens traces",
@@ -101,13 +97,13 @@ def _tempo() -> dict[str, Any]:
             "tracesToMetrics": {
                 "datasourceUid": _SOURCES.prometheus,
                 **shifts,
-                "tags": tags,
+                "tags": _tags(),
                 "queries": [{"name": name, "query": query} for name, query in _metrics_of_span()],
             },
             "tracesToLogsV2": {
                 "datasourceUid": _SOURCES.loki,
                 **shifts,
-                "tags": tags,
+                "tags": _tags(),
                 "filterByTraceID": False,
                 "filterBySpanID": False,
                 # Run and rank are no index labels in Loki, where the usual query would look.
@@ -119,6 +115,14 @@ def _tempo() -> dict[str, Any]:
             "nodeGraph": {"enabled": False},
         },
     }
+
+
+def _tags() -> list[dict[str, str]]:
+    """Return which label of metrics each attribute of a span is."""
+    return [
+        {"key": "costlens.run.id", "value": "costlens_run_id"},
+        {"key": "costlens.rank", "value": "costlens_rank"},
+    ]
 
 
 def _metrics_of_span() -> list[tuple[str, str]]:

@@ -52,6 +52,7 @@ NUM_RUNNING = Panel(
     kind="number",
     width=4,
     height=4,
+    without="none",
     decimals=0,
 )
 NUM_RANKS = Panel(
@@ -69,6 +70,7 @@ NUM_RANKS = Panel(
     kind="number",
     width=4,
     height=4,
+    without="none",
     decimals=0,
 )
 HOURLY = Panel(

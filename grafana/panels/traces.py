@@ -27,7 +27,7 @@ PERIODS = Panel(
     "What happened in each minute?",
     "One line a rank and period of 60 s: steps, waiting, cost. A click opens the trace that all "
     "ranks share, with the iterations that were kept.",
-    "s",
+    "none",
     (
         spans(
             f'{{ name = "costlens.rank.period" && {_RUN} }} | select({_WHO}, span.costlens.steps, '
@@ -44,7 +44,7 @@ MARKERS = Panel(
     "When did it start, and how did it end?",
     "A line for the start of each attempt, for its wait in the queue and for its end with outcome "
     "and totals; links in the trace lead to the attempt before.",
-    "s",
+    "none",
     (
         spans(
             f'{{ name =~ "costlens.run|costlens.run.end|costlens.queue" && {_RUN} }} | '
@@ -60,7 +60,7 @@ SLOWEST = Panel(
     "Which iterations were slow, and why?",
     "Iterations that took much longer than usual, with the time of the phases that usually explain "
     "it. Sort by duration; a click opens the iteration with all its phases.",
-    "s",
+    "none",
     (
         spans(
             f'{{ name = "costlens.iteration" && {_RUN} && span.costlens.reason = "slow" }} | '
@@ -77,7 +77,7 @@ BAD_SPANS = Panel(
     "What went wrong?",
     "Spans with an error: values that were not finite with their iteration, saves that failed, "
     "attempts that failed with where the code stood.",
-    "s",
+    "none",
     (
         spans(
             f"{{ {_RUN} && status = error }} | select({_WHO}, statusMessage, span.error.type, "
@@ -128,7 +128,7 @@ CHECKPOINT_STALLS = Panel(
     "Which saves held the training up?",
     "Snapshots, each with the time that training stood still; the trace shows the write that went "
     "on beside it.",
-    "s",
+    "none",
     (
         spans(
             f'{{ name = "costlens.checkpoint" && {_RUN} '
