@@ -11,6 +11,7 @@ import sys
 import warnings
 from pathlib import Path
 
+from grafana.alerts.files import alert_files
 from grafana.dashboards import DASHBOARDS
 from grafana.provisioning import provisioning_files
 
@@ -33,7 +34,7 @@ def make_files() -> dict[str, str]:
         f"provisioning/dashboards/costlens/{page.uid}.json": encoder.encode(render(page)) + "\n"
         for page in DASHBOARDS
     }
-    return files | provisioning_files()
+    return files | provisioning_files() | alert_files()
 
 
 def main(arguments: list[str]) -> int:

@@ -49,6 +49,14 @@ class Thresholds:
         budget_hour_ratio: Share of its budget that a run spends in an hour.
         budget_left_s: Time after which the budget is gone at the present rate.
         overhead_ratio: Time of our own thread over the time of the run.
+        live_s: A rank that was heard of more recently is alive.
+        training_ratio: A rank that is in iterations for less of the time is not judged.
+        straggler_loss_ratio: Share of an iteration that a slow rank costs the others.
+        task_slowdown_ratio: Time of an iteration now over what it was before.
+        failed_runs: Fewer runs that failed say nothing.
+        free_memory_ratio: Share of the job's memory that is left before the kernel kills.
+        no_checkpoint_s: A run that saves should have saved once by then.
+        budget_slow_hour_ratio: Share of its budget that a run spends in an hour, over a long time.
     """
 
     heartbeat_age_s: float = 300
@@ -72,6 +80,14 @@ class Thresholds:
     budget_hour_ratio: float = 0.05
     budget_left_s: float = 6 * 3600
     overhead_ratio: float = 0.01
+    live_s: float = 120
+    training_ratio: float = 0.2
+    straggler_loss_ratio: float = 0.05
+    task_slowdown_ratio: float = 1.5
+    failed_runs: float = 3
+    free_memory_ratio: float = 0.05
+    no_checkpoint_s: float = 1800
+    budget_slow_hour_ratio: float = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +100,11 @@ class Windows:
         rare_s: What is counted that happens seldom.
         hour_s: The longer window of what burns slowly.
         day_s: What "as it was before" means.
+        brief_s: One export that is late is no longer than that.
         soon_s: A condition that holds for as long is no blip.
         steady_s: The same where short dips are usual.
+        half_hour_s: What is compared with a day, or burns slowly.
+        quarter_day_s: The longest window of a burn rate, and of runs that ended.
     """
 
     evaluation_s: float = 30
@@ -93,8 +112,11 @@ class Windows:
     rare_s: float = 900
     hour_s: float = 3600
     day_s: float = 86400
+    brief_s: float = 120
     soon_s: float = 300
     steady_s: float = 900
+    half_hour_s: float = 1800
+    quarter_day_s: float = 21600
 
     def scaled(self, factor: float) -> Windows:
         """Return all windows times a factor, so that a test need not wait for minutes."""

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 
 from costlens.account.ledger import merge_readable, parse_records, settle
-from costlens.account.use import measure_use
 from costlens.core.clock import NS_PER_S, Clock
 from costlens.core.guard import faults
 from costlens.core.log import Logger, log
@@ -33,13 +32,8 @@ WINDOWS_PER_SEGMENT = 60
 _MAX_PENDING = 10 * WINDOWS_PER_SEGMENT
 
 
-def make_window_part(snapshot: Snapshot, before: RankRecord | None = None) -> WindowPart:
-    """Return the window of a snapshot as it stands in records and segments.
-
-    Args:
-        snapshot: The close of the window.
-        before: The record at the close of the one before; None for the first.
-    """
+def make_window_part(snapshot: Snapshot) -> WindowPart:
+    """Return the window of a snapshot as it stands in records and segments."""
     window, anchor = snapshot.window, snapshot.anchor
     mean_ns = window.iteration_sum_ns / window.num_iterations if window.num_iterations else None
     return WindowPart(
@@ -57,7 +51,6 @@ def make_window_part(snapshot: Snapshot, before: RankRecord | None = None) -> Wi
             for name, seen in snapshot.quality.window.items()
             if seen.last is not None
         },
-        use=measure_use(snapshot.record, before),
     )
 
 
@@ -91,7 +84,6 @@ class RecordExporter:
         self._pending: deque[bytes] = deque()
         self._next_segment = 0
         self._unwritten: Snapshot | None = None
-        self._before: RankRecord | None = None
         self._is_failing = False
 
     def prepare(self, snapshot: Snapshot) -> None:
@@ -109,8 +101,7 @@ class RecordExporter:
 
     def export(self, snapshot: Snapshot) -> None:
         """Keep the closed window and replace the record; the last one leaves nothing behind."""
-        part = make_window_part(snapshot, self._before)
-        self._before = snapshot.record
+        part = make_window_part(snapshot)
         self._newest.append(part)
         self._pending.append(part.model_dump_json(exclude_defaults=True).encode())
         if len(self._pending) > _MAX_PENDING:
