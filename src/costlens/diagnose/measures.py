@@ -153,8 +153,13 @@ def idle_s(evidence: Evidence) -> float | None:
         return None
     idle_all_s = max(0.0, 1 - busy_s / known_s) * evidence.total_s
     standing_s = sum(evidence.time_s[name] for name in _STANDING)
-    moving_s = evidence.iteration_s - evidence.time_s["data_wait"]
-    return min(max(0.0, idle_all_s - standing_s), max(0.0, moving_s))
+    moving_s = max(0.0, evidence.iteration_s - evidence.time_s["data_wait"])
+    evaluated_s = evidence.time_s["validation"]
+    if moving_s <= 0:
+        return 0.0
+    # Nobody tells the two apart: evaluation is taken to idle as the iterations do.
+    share = moving_s / (moving_s + evaluated_s)
+    return min(max(0.0, idle_all_s - standing_s) * share, moving_s)
 
 
 def percent(share: float) -> str:

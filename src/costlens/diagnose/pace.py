@@ -26,11 +26,15 @@ from costlens.diagnose.measures import idle_s, is_on_device, pair_gpus, reach
 if TYPE_CHECKING:
     from costlens.diagnose.evidence import Evidence
 
-__all__ = ["MIN_LAG", "Pace", "find_activity", "find_pace"]
+__all__ = ["BUSY_SM", "MIN_LAG", "Pace", "find_activity", "find_pace"]
 
 MIN_LAG = 0.07
 """Least share by which a rank must be slower than the middle one: equal machines differ by 2 to
 3 %, and the slowest of many by about twice that."""
+
+BUSY_SM = 0.85
+"""Share of its multiprocessors that a device keeps active with kernels that fill it: NVIDIA calls
+0.8 and above effective use (DCGM, field 1002)."""
 
 # Who is this near to the slowest is slow, too.
 _ALSO_SLOW = 0.5

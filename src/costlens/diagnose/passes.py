@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from costlens.diagnose.data_supply import steady_wait_s
-from costlens.diagnose.measures import MIN_SHARE, rise
+from costlens.diagnose.measures import MIN_SHARE, whole_attempt
 
 if TYPE_CHECKING:
     from costlens.diagnose.evidence import Evidence
@@ -24,14 +24,15 @@ class PassLoss:
     Args:
         num: Passes that began.
         wait_s: Mean exposed wait for the first batch of one, in seconds.
-        lost_s: What all of these waits take beyond those for any other batch, in seconds.
+        saved_share: Share of the paid time that all of these waits take beyond those for any other
+            batch.
         has_workers: Whether workers make the batches.
         is_persistent: Whether they live on from pass to pass; None where that is not known.
     """
 
     num: int
     wait_s: float
-    lost_s: float
+    saved_share: float
     has_workers: bool
     is_persistent: bool | None
 
@@ -42,19 +43,18 @@ def find_pass_loss(evidence: Evidence) -> PassLoss | None:
     Args:
         evidence: The evidence.
     """
-    loading = evidence.now.loading
-    first_s = rise(evidence, "loading", "first_wait_s")
-    if loading is None or not first_s or evidence.num_iterations <= 0:
+    loading, whole = evidence.now.loading, whole_attempt(evidence)
+    if loading is None or whole.num_iterations <= 0:
         return None
-    # Of a whole attempt the first pass is start-up, and not among the waits.
-    begun = rise(evidence, "loading", "num_passes") or 0.0
-    num = int(begun) - (evidence.before is None or evidence.before.loading is None)
+    # The first pass is start-up, and not among the waits.
+    first_s, num = loading.first_wait_s, loading.num_passes - 1
     if num < _LEAST_PASSES:
         return None
     # The CPU time of workers does not tell what the first batch takes: starting is most of it.
-    lost_s = first_s - num * steady_wait_s(evidence) / evidence.num_iterations
-    if lost_s < MIN_SHARE * evidence.iteration_s:
+    lost_s = first_s - num * steady_wait_s(whole) / whole.num_iterations
+    if lost_s < MIN_SHARE * whole.iteration_s:
         return None
+    saved = lost_s / whole.iteration_s * evidence.share(evidence.iteration_s)
     return PassLoss(
-        num, first_s / num, lost_s, bool(loading.num_workers), loading.persistent_workers
+        num, first_s / num, saved, bool(loading.num_workers), loading.persistent_workers
     )

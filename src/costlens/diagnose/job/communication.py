@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from costlens.diagnose.finding import Abstention, JobRule, Remedy, Verdict
 from costlens.diagnose.job.slowness import find_slowness
+from costlens.diagnose.launching import MIN_IDLE_SHARE
 from costlens.diagnose.measures import MIN_SHARE, idle_s, is_on_device, percent
-from costlens.diagnose.pace import find_activity
+from costlens.diagnose.pace import BUSY_SM, find_activity
 from costlens.diagnose.wording import loss
 
 if TYPE_CHECKING:
@@ -18,10 +19,9 @@ __all__ = ["RULE"]
 
 _NAME = "communication"
 
-# How much of a device's multiprocessors kernels of a training keep active, and how much those of a
-# collective do: NVIDIA calls 0.8 and above effective use (DCGM, field 1002), and NCCL takes 8 to 24
-# of the 132 of an H100 for its channels.
-_BUSY_SM, _SPINNING_SM = 0.85, 0.1
+# How many of its multiprocessors a device keeps active with a collective: NCCL takes 8 to 24 of the
+# 132 of an H100 for its channels.
+_SPINNING_SM = 0.1
 
 _LEAST_RANKS = 2
 
@@ -76,12 +76,14 @@ def _find_share(own: Evidence) -> float | None:
     active, idle = find_activity(own, "sm"), idle_s(own)
     if active is None or idle is None or own.iteration_s <= 0:
         return None
+    if idle >= MIN_IDLE_SHARE * own.iteration_s:
+        return 0.0  # a device that waits for the others spins
     busy = 1 - (idle + own.time_s["data_wait"]) / own.iteration_s
     # The mean is over all of the evidence, in which nothing else keeps units active.
     active *= own.total_s / (own.iteration_s + own.time_s["validation"])
     if active >= _MAX_SM * busy:
         return 0.0
-    return max(0.0, (_BUSY_SM * busy - active) / (_BUSY_SM - _SPINNING_SM))
+    return max(0.0, (BUSY_SM * busy - active) / (BUSY_SM - _SPINNING_SM))
 
 
 def _tell(evidence: JobEvidence, lost_s: float, share: str) -> Verdict:

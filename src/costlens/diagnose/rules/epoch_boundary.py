@@ -25,7 +25,7 @@ def _judge(evidence: Evidence) -> Verdict:
     passes = find_pass_loss(evidence)
     if passes is None or (passes.has_workers and not passes.is_persistent):
         return None
-    saved = evidence.share(passes.lost_s)
+    saved = passes.saved_share
     text = [f"{passes.num} passes over the data began with a wait of {passes.wait_s:.2f} s each"]
     remedies = [
         Remedy(

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from costlens.diagnose.data_supply import is_paced_by_loader
 from costlens.diagnose.finding import Abstention, Remedy, Rule, Verdict
-from costlens.diagnose.launching import MIN_SYNC_SHARE, find_launching
+from costlens.diagnose.launching import MIN_SYNC_SHARE, Launching, find_launching
 from costlens.diagnose.measures import MIN_SHARE, percent, reach
+from costlens.diagnose.pace import BUSY_SM, find_activity
 from costlens.diagnose.wording import gibibytes, loss
 
 if TYPE_CHECKING:
@@ -31,8 +32,8 @@ def _judge(evidence: Evidence) -> Verdict:
     """Find a device that idles because its kernels end before the next are launched.
 
     Saved: with batches ``k`` times as large the same launches do ``k`` times the work, so a sample
-    takes the larger of ``1/k`` of the time now and of the time in which kernels ran. ``k`` is what
-    the free memory allows, at most 8.
+    takes the larger of ``1/k`` of the time now and of what its kernels need of a device that they
+    fill. ``k`` is what the free memory allows, at most 8.
     """
     found = find_launching(evidence)
     if found is None or found.unexplained_s < _MIN_IDLE * found.moving_s:
@@ -45,8 +46,7 @@ def _judge(evidence: Evidence) -> Verdict:
     if not peak or not total:
         return Abstention(_NAME, "the device's memory, sampled through NVML")
     growth = min(_MAX_GROWTH, int(_FILL * total / peak))
-    free_s = found.moving_s - found.unexplained_s
-    saved_s = found.moving_s - max(found.moving_s / max(1, growth), free_s)
+    saved_s = found.moving_s - max(found.moving_s / max(1, growth), _filled_s(evidence, found))
     if growth <= 1 or saved_s < MIN_SHARE * evidence.iteration_s:
         return None
     saved = evidence.share(saved_s)
@@ -65,6 +65,18 @@ def _judge(evidence: Evidence) -> Verdict:
         Remedy("Run several such trainings on one device, or take a smaller one"),
     ]
     return loss(_NAME, saved, text, remedies)
+
+
+def _filled_s(evidence: Evidence, found: Launching) -> float:
+    """Return what the kernels would take on a device that they fill, in seconds.
+
+    Small ones leave multiprocessors without work; without their activity, what they take now.
+    """
+    active = find_activity(evidence, "sm")
+    if active is None:
+        return found.busy_s
+    moving = evidence.iteration_s + evidence.time_s["validation"]
+    return min(found.busy_s, active * evidence.total_s / moving / BUSY_SM * found.moving_s)
 
 
 RULE = Rule(_NAME, _judge)

@@ -28,7 +28,7 @@ def _judge(evidence: Evidence) -> Verdict:
         return Abstention(_NAME, "whether the loader's workers are persistent")
     if passes.is_persistent:
         return None
-    saved = evidence.share(passes.lost_s)
+    saved = passes.saved_share
     text = [
         f"{passes.num} passes over the data began with a wait of {passes.wait_s:.2f} s each",
         "their workers start anew every time: persistent_workers=False",
