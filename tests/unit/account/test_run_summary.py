@@ -61,6 +61,22 @@ def test_windows_without_training_are_no_steady_ones() -> None:
     assert (steady.num_startup, steady.num_warmup) == (3, 0)
 
 
+@pytest.mark.parametrize("num_slow", [0, 1, 4, 9])
+def test_a_warm_up_ends_where_speed_settles(num_slow: int) -> None:
+    """C009: first windows that get faster are left out, as many as there are, to a quarter."""
+    times_s = noisy_times(11, 60, share=0.02)
+    for index in range(num_slow):
+        times_s[1 + index] *= 3 - index / num_slow
+    steady = find_steady([make_windows(times_s)])
+    assert (steady.num_startup, steady.num_warmup) == (1, num_slow)
+
+
+def test_a_run_that_got_slower_has_no_warm_up() -> None:
+    """Quick first windows are training, too: what slowed it down later is no secret to keep."""
+    times_s = [*noisy_times(12, 10, mean_s=0.05), *noisy_times(13, 50, mean_s=0.1)]
+    assert find_steady([make_windows(times_s)]).num_warmup == 0
+
+
 def test_a_run_that_counts_no_steps_has_iterations() -> None:
     """Where no optimizer is watched, time is told per iteration, and money per step is unknown."""
     windows = [
