@@ -14,7 +14,7 @@ import pytest
 
 from costlens.cli.app import main
 from costlens.cli.doctor.answer import Answer, Status
-from costlens.cli.doctor.clock import _offset_s, check_clock
+from costlens.cli.doctor.clock import check_clock
 from costlens.cli.doctor.endpoint import check_otlp, check_signal
 from costlens.cli.doctor.sniff import sniff
 from costlens.config import Config
@@ -221,16 +221,6 @@ def test_without_an_endpoint_nothing_is_wrong(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318")
     problems = [answer for answer in check_otlp(Config()) if answer.status is Status.PROBLEM]
     assert "must start with http:// or https://" in problems[0].text
-
-
-@pytest.mark.parametrize(
-    ("server_s", "offset_s"), [(100.0, 0.0), (99.0, 0.0), (90.0, -9.0), (130.0, 28.0)]
-)
-def test_an_offset_allows_for_the_second_that_is_cut_off(server_s: float, offset_s: float) -> None:
-    """A server whose clock may be right is right; otherwise the least offset is told."""
-    date = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(server_s))
-    assert _offset_s(date, 100.0, 102.0) == pytest.approx(offset_s)
-    assert _offset_s("tomorrow", 1.0, 2.0) is None
 
 
 def test_a_wrong_clock_is_told(

@@ -21,7 +21,9 @@ def test_a_good_place_takes_the_probe_and_keeps_nothing(url: str) -> None:
     """What was there before stays, and nothing else does."""
     store = Store(url)
     store.put("kept.txt", b"kept")
-    assert probe_store(url) > 0
+    seen = probe_store(url)
+    assert seen.took_s > 0
+    assert seen.clock_offset_s == pytest.approx(0, abs=2)
     assert store.list() == ["kept.txt"]
 
 

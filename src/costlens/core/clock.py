@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["NS_PER_S", "Anchor", "Clock", "anchor_now"]
+__all__ = ["NS_PER_S", "Anchor", "Clock", "anchor_now", "clock_offset_s"]
 
 NS_PER_S = 1_000_000_000
 
@@ -47,3 +47,18 @@ def anchor_now(clock: Clock, wall_clock: Clock = time.time_ns) -> Anchor:
         tries.append((after_ns - before_ns, wall_ns, (before_ns + after_ns) // 2))
     _, wall_ns, mono_ns = min(tries)
     return Anchor(wall_ns=wall_ns, mono_ns=mono_ns)
+
+
+def clock_offset_s(told_s: float, before_s: float, after_s: float) -> float:
+    """Return the seconds that another clock is ahead of this one at least, negative if behind.
+
+    0 where both may be right: the other may tell whole seconds only.
+
+    Args:
+        told_s: What the other clock said, Unix seconds.
+        before_s: This clock before it was asked.
+        after_s: This clock once it had answered.
+    """
+    if told_s + 1 < before_s:
+        return told_s + 1 - before_s
+    return max(0.0, told_s - after_s)

@@ -63,6 +63,12 @@ class Backend(Protocol):
         Empty for an object of which the place tells nothing that must change.
         """
 
+    def written_s(self, key: str) -> float | None:
+        """Return when the object was written, Unix seconds by the place's own clock.
+
+        None where the place does not tell.
+        """
+
     def delete(self, key: str) -> None:
         """Remove the object; an absent one is fine."""
 

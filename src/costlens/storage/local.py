@@ -152,6 +152,10 @@ class LocalBackend:
                         found[entry.name] = f"{stat.st_mtime_ns}-{stat.st_size}-{stat.st_ino}"
         return found
 
+    def written_s(self, key: str) -> float | None:
+        """Return when the file was written; a network file system tells by its server's clock."""
+        return self._path(key).stat().st_mtime
+
     def delete(self, key: str) -> None:
         """Remove the file if there is one; its folder stays."""
         with suppress(*_ABSENT):

@@ -9,19 +9,35 @@ import errno
 import time
 import uuid
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
+from costlens.core.clock import clock_offset_s
 from costlens.errors import StorageError
 from costlens.storage.location import parse_location
 from costlens.storage.store import Store
 
-__all__ = ["probe_store"]
+__all__ = ["Probe", "probe_store"]
 
 _CONTENT = b"costlens doctor was here and should have removed this\n"
 
 
-def probe_store(url: str) -> float:
-    """Return the seconds that a create, a refused create, a read and a delete took.
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What a place that can hold runs is like.
+
+    Args:
+        took_s: Seconds that a create, a refused create, a read and a delete took.
+        clock_offset_s: Seconds that its clock is ahead of this machine's at least, negative where
+            it is behind; None where it does not tell.
+    """
+
+    took_s: float
+    clock_offset_s: float | None
+
+
+def probe_store(url: str) -> Probe:
+    """Return what a place is like, after a create, a refused create, a read and a delete.
 
     Nothing stays: a local folder that did not exist is removed again.
 
@@ -36,8 +52,8 @@ def probe_store(url: str) -> float:
     new_folders = _missing_folders(parse_location(url).path)
     began_s = time.perf_counter()
     try:
-        _try(store, key)
-        return time.perf_counter() - began_s
+        offset_s = _try(store, key)
+        return Probe(time.perf_counter() - began_s, offset_s)
     finally:
         # What could be made may be refused to be removed; then that is what is told.
         for folder in new_folders:
@@ -45,9 +61,11 @@ def probe_store(url: str) -> float:
                 folder.rmdir()
 
 
-def _try(store: Store, key: str) -> None:
+def _try(store: Store, key: str) -> float | None:
+    before_s = time.time()
     if not store.create(key, _CONTENT):
         raise _refused(store, "says that a new object exists already")
+    after_s = time.time()
     try:
         if store.create(key, _CONTENT):
             raise _refused(
@@ -55,6 +73,8 @@ def _try(store: Store, key: str) -> None:
             )
         if store.read(key) != _CONTENT:
             raise _refused(store, "does not return what was written")
+        written_s = store.written_s(key)
+        return None if written_s is None else clock_offset_s(written_s, before_s, after_s)
     finally:
         store.delete(key)
 

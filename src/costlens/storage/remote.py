@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Mapping, MutableMapping
 from concurrent import futures
 from contextlib import suppress
+from datetime import datetime, timezone
 from glob import has_magic
 from typing import Any, Protocol, cast
 
@@ -39,6 +40,7 @@ class _FileSystem(Protocol):
     def find(self, path: str) -> list[str]: ...
     def ls(self, path: str, *, detail: bool) -> list[dict[str, object]]: ...
     def rm_file(self, path: str) -> object: ...
+    def modified(self, path: str) -> datetime: ...
 
 
 class RemoteBackend:
@@ -165,6 +167,14 @@ class RemoteBackend:
             for name, entry in self._entries(prefix)
             if entry["type"] != "directory"
         }
+
+    def written_s(self, key: str) -> float | None:
+        """Return when the object was written, where the plug-in tells."""
+        try:
+            at = self._fs.modified(self._path(key))
+        except NotImplementedError:
+            return None
+        return (at if at.tzinfo else at.replace(tzinfo=timezone.utc)).timestamp()
 
     def delete(self, key: str) -> None:
         """Remove the object if there is one."""

@@ -252,6 +252,17 @@ class Store:
         with Translated(self._location, f"list {prefix!r}"):
             return self._opened().versions(_checked(prefix) if prefix else "")
 
+    def written_s(self, key: str) -> float | None:
+        """Return when the object was written: Unix seconds by the place's own clock.
+
+        To the second on some stores. None where the place does not tell.
+
+        Raises:
+            StorageError: If there is no such object, or the place cannot be asked.
+        """
+        with Translated(self._location, f"look at {key!r}"):
+            return self._opened().written_s(_checked(key))
+
     def delete(self, key: str) -> None:
         """Remove the object; an absent one is fine.
 

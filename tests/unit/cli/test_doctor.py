@@ -18,6 +18,7 @@ from costlens.cli.doctor.running import run_checks
 from costlens.cli.doctor.versions import check_versions
 from costlens.config import Config
 from costlens.errors import StorageError
+from costlens.storage.probe import Probe
 from tests.unit.cli.conftest import Cli
 
 CHECKS = {
@@ -58,6 +59,20 @@ def test_a_place_that_refuses_is_a_problem(cli: Cli, tmp_path: Path) -> None:
     assert answer["status"] == "problem"
     assert str(tmp_path / "file") in answer["text"]
     assert answer["fix"]
+
+
+@pytest.mark.parametrize(("offset_s", "status"), [(40.0, "warning"), (-400.0, "problem")])
+def test_a_store_with_another_clock_is_told(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, offset_s: float, status: str
+) -> None:
+    """A file server or object store whose clock differs: by how much, and which way."""
+    seen = Probe(took_s=0.01, clock_offset_s=offset_s)
+    monkeypatch.setattr("costlens.storage.probe.probe_store", lambda url: seen)
+    checks = {check["name"]: check for check in json.loads(cli("doctor", "--json")[1])["checks"]}
+    told = checks["run folder"]["answers"][1]
+    side = "behind" if offset_s > 0 else "ahead of"
+    assert told["status"] == status
+    assert f"this clock is {abs(offset_s):.0f} s {side} the clock of" in told["text"]
 
 
 def test_a_misspelt_variable_is_told(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from costlens.core.clock import Anchor, anchor_now
+import pytest
+
+from costlens.core.clock import Anchor, anchor_now, clock_offset_s
 
 
 def test_wall_time_is_the_anchor_plus_a_monotonic_difference() -> None:
@@ -28,3 +30,11 @@ def test_a_step_of_the_system_clock_moves_nothing() -> None:
     anchor = anchor_now(lambda: 50, lambda: wall_ns[0])
     wall_ns[0] = -(10**18)
     assert anchor.to_wall_ns(60) - anchor.to_wall_ns(50) == 10
+
+
+@pytest.mark.parametrize(
+    ("told_s", "offset_s"), [(100.0, 0.0), (99.2, 0.0), (90.0, -9.0), (130.0, 28.0)]
+)
+def test_an_offset_allows_for_the_second_that_is_cut_off(told_s: float, offset_s: float) -> None:
+    """Another clock that may be right is right; otherwise the least offset is told."""
+    assert clock_offset_s(told_s, 100.0, 102.0) == pytest.approx(offset_s)

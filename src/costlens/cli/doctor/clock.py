@@ -8,8 +8,9 @@ from email.utils import parsedate_to_datetime
 
 from costlens.cli.doctor.answer import Answer, ok, problem, skipped, warning
 from costlens.cli.doctor.endpoint import EXPORT_TIMEOUT_S
+from costlens.core.clock import clock_offset_s
 
-__all__ = ["check_clock"]
+__all__ = ["check_clock", "judge_offset"]
 
 # A Date header is cut to whole seconds, and takes its time to come.
 _NOTICED_S = 3.0
@@ -35,31 +36,28 @@ def _against_endpoint() -> Iterator[Answer]:
     after_s = time.time()
     if date is None:
         return
-    offset_s = _offset_s(date, before_s, after_s)
-    if offset_s is None:
-        return
-    side = "behind" if offset_s > 0 else "ahead of"
-    facts = {"offset_s": offset_s, "against": asked.target}
-    if abs(offset_s) < _NOTICED_S:
-        yield ok(f"within {_NOTICED_S:g} s of {asked.target}", facts)
-        return
-    told = f"{abs(offset_s):.0f} s {side} {asked.target}"
-    if abs(offset_s) < _REFUSED_S:
-        yield warning(f"{told}: hosts do not line up in traces", _FIX, facts)
-    else:
-        yield problem(f"{told}: stores and back-ends may refuse what is sent", _FIX, facts)
-
-
-def _offset_s(date: str, before_s: float, after_s: float) -> float | None:
-    """Return the seconds that the server is ahead of this machine, 0 where both may be right."""
     try:
         server_s = parsedate_to_datetime(date).timestamp()
     except (TypeError, ValueError):
-        return None
-    # The server wrote its whole second at some moment in between.
-    if server_s + 1 < before_s:
-        return server_s + 1 - before_s
-    return max(0.0, server_s - after_s)
+        return
+    yield judge_offset(clock_offset_s(server_s, before_s, after_s), asked.target)
+
+
+def judge_offset(offset_s: float, against: str) -> Answer:
+    """Return what an offset means.
+
+    Args:
+        offset_s: Seconds that the other clock is ahead, negative where it is behind.
+        against: Whose clock it is.
+    """
+    side = "behind" if offset_s > 0 else "ahead of"
+    facts = {"offset_s": offset_s, "against": against}
+    if abs(offset_s) < _NOTICED_S:
+        return ok(f"within {_NOTICED_S:g} s of {against}", facts)
+    told = f"this clock is {abs(offset_s):.0f} s {side} {against}"
+    if abs(offset_s) < _REFUSED_S:
+        return warning(f"{told}: hosts do not line up in traces", _FIX, facts)
+    return problem(f"{told}: stores and back-ends may refuse what is sent", _FIX, facts)
 
 
 def _by_kernel() -> Iterator[Answer]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from costlens.cli.doctor.answer import Answer, ok, problem, skipped
+from costlens.cli.doctor.answer import Answer, Status, ok, problem, skipped
+from costlens.cli.doctor.clock import judge_offset
 from costlens.config import Config
 from costlens.errors import ConfigError, StorageError
 
@@ -13,7 +14,7 @@ __all__ = ["check_checkpoints", "check_run_folder"]
 
 def check_run_folder(config: Config) -> Iterator[Answer]:
     """Yield whether records can be kept where the settings say."""
-    yield _probe(config.run_dir, "records could not be written, and a run would keep nothing")
+    yield from _probe(config.run_dir, "records could not be written, and a run would keep nothing")
 
 
 def check_checkpoints(config: Config) -> Iterator[Answer]:
@@ -24,22 +25,28 @@ def check_checkpoints(config: Config) -> Iterator[Answer]:
             "set COSTLENS_CHECKPOINT_URL, and a crash costs minutes instead of everything",
         )
         return
-    yield _probe(config.checkpoint_url, "the first save would fail")
+    yield from _probe(config.checkpoint_url, "the first save would fail")
 
 
-def _probe(url: str, consequence: str) -> Answer:
+def _probe(url: str, consequence: str) -> Iterator[Answer]:
     from costlens.storage.probe import probe_store
     from costlens.storage.store import Store
 
     try:
-        took_s = probe_store(url)
+        seen = probe_store(url)
     except ConfigError as error:
-        return problem(f"{error}: {consequence}")
+        yield problem(f"{error}: {consequence}")
+        return
     except StorageError as error:
         what, _, fix = str(error).rpartition("; ")
-        return problem(f"{what or fix}: {consequence}", fix if what else None)
+        yield problem(f"{what or fix}: {consequence}", fix if what else None)
+        return
     place = Store(url).shown_url
-    return ok(
-        f"{place} takes writes, refuses to create twice, and forgets; {1000 * took_s:.0f} ms",
-        {"place": place, "probe_s": took_s},
+    yield ok(
+        f"{place} takes writes, refuses to create twice, and forgets; {1000 * seen.took_s:.0f} ms",
+        {"place": place, "probe_s": seen.took_s},
     )
+    if seen.clock_offset_s is not None:
+        told = judge_offset(seen.clock_offset_s, f"the clock of {place}")
+        # That it is right needs no line of its own.
+        yield from [] if told.status is Status.OK else [told]
