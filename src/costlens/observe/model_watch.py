@@ -15,6 +15,7 @@ from threading import get_ident
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from costlens.observe.device_cuda import CudaDevice
 from costlens.observe.hook import Hook, ModuleHook
@@ -40,6 +41,7 @@ class ModelWatch:
         self._was_eval = False
         engine: Any = torch.autograd.Variable._execution_engine  # noqa: SLF001 - as DDP does
         self._queue_end = engine.queue_callback
+        self._end_backward = loop.end_backward
         self._backward_hook = Hook(self._begin_backward)
         self._handles = [
             model.register_forward_pre_hook(ModuleHook(self._begin_forward), prepend=True),
@@ -79,6 +81,8 @@ class ModelWatch:
             # Between watch() and the first pass the model may have moved.
             self._is_device_known = True
             self._see_device(model)
+            if dist.is_available() and dist.is_initialized():
+                self._end_backward = self._end_after_others
         self._loop.begin_forward(is_training=model.training or self._is_training_in_eval())
 
     def _end_forward(self, model: torch.nn.Module, _args: object, output: object) -> None:
@@ -110,7 +114,12 @@ class ModelWatch:
         # The engine works for CUDA on a thread of its own, and the training thread waits for it.
         is_waited_for = self._has_device or self._loop.timeline.owner == get_ident()
         if is_waited_for and self._loop.begin_backward():
-            self._queue_end(self._loop.end_backward)
+            self._queue_end(self._end_backward)
+
+    def _end_after_others(self) -> None:
+        # DDP and FSDP queue the wait for their collectives during the pass, so after ours: what
+        # is queued from here comes behind it. About 2 µs.
+        self._queue_end(self._loop.end_backward)
 
     def _see_device(self, model: torch.nn.Module) -> None:
         devices = {parameter.device for parameter in model.parameters() if parameter.is_cuda}
