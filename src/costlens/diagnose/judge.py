@@ -32,6 +32,10 @@ MIN_ITERATIONS = 20
 MAX_STOPPED_SHARE = 0.02
 """Above this share of the paid time, what a stopped process waited for looks like a cause."""
 
+MIN_SAVED_SHARE = 0.02
+"""Least share of the paid time that mending a cause must save to be told: one and the same job
+differs by as much from hour to hour."""
+
 # Causes of one family share the lost time; the lesser ones are told once the greatest is mended.
 _LEAST_OF_FAMILY = 0.5
 _SEVERITIES = {Severity.CRITICAL: 0, Severity.WARNING: 1, Severity.INFO: 2}
@@ -69,6 +73,7 @@ def judge(evidence: Evidence, rules: Sequence[Rule] = RULES) -> Judgement:
     if verdicts is None:
         verdicts = [faults.call(f"diagnose.{rule.name}", rule.judge, evidence) for rule in asked]
     findings = [verdict for verdict in verdicts if isinstance(verdict, Finding)]
+    findings = [each for each in findings if _is_worth_it(each)]
     abstentions = [verdict for verdict in verdicts if isinstance(verdict, Abstention)]
     return Judgement(tuple(_put_in_order(findings)), tuple(abstentions), unjudged)
 
@@ -91,6 +96,10 @@ def explain_unjudged(evidence: Evidence) -> str | None:
     if num == 0 and evidence.time_s[_EVALUATION] + evidence.time_s[_SAVES] > 0:
         return "nothing but evaluation and saves to look at"
     return f"{num} iterations after the first, and {MIN_ITERATIONS} are needed"
+
+
+def _is_worth_it(finding: Finding) -> bool:
+    return finding.saved_share is None or finding.saved_share >= MIN_SAVED_SHARE
 
 
 def _put_in_order(findings: Iterable[Finding]) -> list[Finding]:

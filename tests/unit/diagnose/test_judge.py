@@ -51,6 +51,11 @@ def test_of_one_loss_with_several_parts_the_great_ones_are_told() -> None:
     assert found(judge_all(*causes)) == ["storage_read", "slow_collate"]
 
 
+def test_what_saves_next_to_nothing_is_not_told() -> None:
+    """A cause that is a good part of the steps is none of a run that does something else."""
+    assert found(judge_all(find("transfer", 0.019), find("slow_logging", 0.02))) == ["slow_logging"]
+
+
 def test_bound_by_computing_is_said_only_when_nothing_else_is() -> None:
     """The statement that all is well does not stand beside a finding."""
     well = find("compute_bound", None, severity=Severity.INFO)

@@ -25,13 +25,16 @@ _SOON_S = 4 * 3600.0
 # Caches fill while a training gets going; what grows by less than this is among them.
 _MIN_BYTES = 64 * 2**20
 
+# A stretch of the usual windows; within less, workers and caches come and go.
+_LEAST_S = 50.0
+
 
 def _judge(evidence: Evidence) -> Verdict:
     """Find memory that at the pace of the evidence is used up within four hours.
 
     Needs an earlier record: one alone tells what is used, not what it is growing to.
     """
-    if evidence.before is None or evidence.total_s <= 0:
+    if evidence.before is None or evidence.total_s < _LEAST_S:
         return None
     lines = [
         line
