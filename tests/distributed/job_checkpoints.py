@@ -1,10 +1,10 @@
 """A plain loop of two ranks with checkpoints: ``job_checkpoints.py KIND STEPS FOLDER``.
 
 KIND is ``lockstep`` (ranks meet in a collective every step), ``skewed`` (they never meet, rank 1
-is three times as slow), ``sharded`` (FSDP splits the parameters), ``gathered`` (the same
-model in one piece), ``alone`` (no process group),
-``budget`` (lockstep under a budget that is spent soon), ``again`` (the run is opened a second time)
-or ``broken`` (rank 1 can write no data).
+is three times as slow), ``sharded`` (FSDP splits the parameters), ``gathered`` (the same model in
+one piece), ``alone`` (no process group), ``budget`` (lockstep under a budget that is spent soon),
+``again`` (the run is opened a second time), ``validating`` (lockstep with a long validation after
+step 3) or ``broken`` (rank 1 can write no data).
 Prints a line a step, so that whoever kills a rank knows where it is, and leaves the digest of each
 rank's final state in FOLDER.
 """
@@ -29,6 +29,7 @@ from tests.resume.digest import digest_of
 
 STEP_S = float(os.environ.get("STEP_S", "0.03"))
 WIDTH = int(os.environ.get("WIDTH", "64"))
+VALIDATION_S = 4.0
 
 
 def tell(*words: object) -> None:
@@ -94,6 +95,9 @@ def train(
             step += 1
             tell("STEP", rank, step)
             checkpoints.step()
+            if kind == "validating" and step == 3:
+                with run.phase("validation"):
+                    time.sleep(VALIDATION_S)
             if step == num_steps:
                 break
     if kind in {"sharded", "gathered"}:

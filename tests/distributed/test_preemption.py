@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 
 from costlens.core.records import RankRecord
+from costlens.protect.agreement import HORIZON_S
 from costlens.protect.manifest import Manifest
 from tests.distributed.launching import HERE, LIMIT_S, Launcher
+
+STEP_S, VALIDATION_S = 0.03, 4.0
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -149,6 +152,19 @@ def test_all_ranks_save_one_step_and_leave(job: Job, kind: str, victims: tuple[i
         codes, output = job.run(kind, {}, manifest.step + 5)
         assert codes == [0, 0], output
         assert output.count(f" {manifest.step}\n") == 2, "RESUMED, on both ranks"
+
+
+def test_a_notice_in_a_validation_is_followed_after_it(job: Job) -> None:
+    """Only steps are numbered alike on all ranks: five seconds of them after it, at most."""
+    codes, output = job.run("validating", {1: signal.SIGTERM})
+    assert codes == [143, 143], output
+    (manifest,) = job.manifests
+    assert 3 < manifest.step <= 3 + HORIZON_S / STEP_S + 3
+    for record in job.records:
+        part = record.preemption
+        assert part is not None
+        assert (part.step, part.is_covered) == (manifest.step, True)
+        assert record.time_ns["validation"] >= VALIDATION_S * 1e9
 
 
 def test_a_rank_that_has_gone_holds_nobody_up(job: Job) -> None:
