@@ -13,6 +13,7 @@ from pathlib import Path
 
 from grafana.alerts.files import alert_files
 from grafana.dashboards import DASHBOARDS
+from grafana.managed_alerts import managed_alert_files
 from grafana.provisioning import provisioning_files
 
 __all__ = ["TARGET", "main", "make_files"]
@@ -34,7 +35,7 @@ def make_files() -> dict[str, str]:
         f"provisioning/dashboards/costlens/{page.uid}.json": encoder.encode(render(page)) + "\n"
         for page in DASHBOARDS
     }
-    return files | provisioning_files() | alert_files()
+    return files | provisioning_files() | alert_files() | managed_alert_files()
 
 
 def main(arguments: list[str]) -> int:

@@ -29,7 +29,6 @@ class Thresholds:
 
     Attributes:
         heartbeat_age_s: A rank whose newest values are older has lost its telemetry, or its life.
-        open_phase_s: A phase that has been open for longer is a stall, unless it may be long.
         data_wait_ratio: Share of a run's time in which it waits for data.
         transfer_ratio: Share of a run's time in which it waits for copies to the device.
         gpu_utilization_ratio: A GPU busy for less of the time is under-used.
@@ -60,7 +59,6 @@ class Thresholds:
     """
 
     heartbeat_age_s: float = 300
-    open_phase_s: float = 600
     data_wait_ratio: float = 0.2
     transfer_ratio: float = 0.1
     gpu_utilization_ratio: float = 0.6

@@ -25,7 +25,7 @@ COST = Dashboard(
                 money.FORECAST,
             ),
         ),
-        Row("Budget", (money.BURN, money.COST_BY_PHASE)),
+        Row("Budget", (money.BURN, money.BURN_RATE, money.COST_BY_PHASE)),
         Row("Waste", (money.SPENT_BY_PHASE, money.WASTE, money.GOODPUT)),
         Row("Per unit", (money.COST_PER_TOKEN, money.UNIT_COSTS, money.RUN_STEPS)),
         Row("Between runs", (money.COMPARED,)),

@@ -41,11 +41,14 @@ RUN_ALERTS = Panel(
 HEARTBEAT = Panel(
     "How old is the newest word of each rank?",
     "Age of the values that a rank sent last. It grows when the process is dead, its machine is "
-    "lost or nothing gets through. Above the line an alert fires.",
+    "lost or nothing gets through, and when the run is over. Above the line an alert fires, unless "
+    "the rank had said that it ends.",
     "s",
     (
+        # A series that is not sent any more is gone after five minutes, its last value is not.
         prom(
-            f"time() - max by ({RANK}) ({select('costlens.heartbeat.time', THE_RANKS)})",
+            f"time() - max by ({RANK}) "
+            f"(last_over_time({select('costlens.heartbeat.time', THE_RANKS)}[$__range]))",
             "rank {{costlens_rank}}",
         ),
     ),
@@ -75,7 +78,6 @@ OPEN_PHASE = Panel(
             "{{costlens_phase}}",
         ),
     ),
-    limit="open_phase_s",
     least=0,
 )
 STEP = Panel(

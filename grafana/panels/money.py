@@ -22,6 +22,7 @@ __all__ = [
     "BUDGET",
     "BUDGET_LEFT",
     "BURN",
+    "BURN_RATE",
     "COMPARED",
     "COST_BY_PHASE",
     "COST_PER_TOKEN",
@@ -160,7 +161,16 @@ BURN = Panel(
         prom(_COST, "cost {{costlens_cost_currency}}"),
         prom(_AMOUNT, "budget {{costlens_cost_currency}}"),
     ),
-    width=12,
+    least=0,
+)
+BURN_RATE = Panel(
+    "How fast does the budget burn?",
+    "Share of the whole budget that an hour costs at the present price. Above the line an alert "
+    "fires: the budget lasts for less than a day.",
+    "percentunit",
+    (prom(f"{_RATE} / {_AMOUNT}", "{{costlens_cost_currency}} an hour"),),
+    limit="budget_hour_ratio",
+    decimals=1,
     least=0,
 )
 FORECAST = Panel(
@@ -192,7 +202,6 @@ COST_BY_PHASE = Panel(
             "{{costlens_phase}} {{costlens_cost_currency}}/h",
         ),
     ),
-    width=12,
     stack="normal",
     least=0,
 )

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from costlens.export.catalog import METRICS, RANK, RUN_ID
+from grafana.alerts.catalogue import ALERTS
 from grafana.build import TARGET, main, make_files
+from grafana.dashboards import DASHBOARDS
 from grafana.names import label_name, select, series_names
 from grafana.settings import SETTINGS, promql_duration
 from tests.dashboards import DASHBOARD_UIDS, PAGES, fill, panels, queries
@@ -180,7 +182,10 @@ def _link_urls(panel: dict[str, Any]) -> list[str]:
 
 
 def test_lines_stand_where_alerts_fire() -> None:
-    """A threshold of a panel is a threshold of the alerts: they cannot drift apart."""
+    """A threshold of a panel is one that an alert is judged by: they cannot drift apart."""
+    judged = set(re.findall(r"\$([a-z_]+)", " ".join(alert.expr for alert in ALERTS)))
+    drawn = {panel.limit for page in DASHBOARDS for row in page.rows for panel in row.panels} - {""}
+    assert drawn <= judged, drawn - judged
     known = {getattr(SETTINGS.thresholds, name) for name in SETTINGS.thresholds.__slots__}
     seen = {
         step["value"]

@@ -55,7 +55,7 @@ def export(
     ] = RUNBOOK_URL,
 ) -> None:
     """Write dashboards, data sources and alert rules as files; needs no network."""
-    others = {path for who, path in _ALERTS.items() if who != alerts}
+    others = [path for who, path in _ALERTS.items() if who != alerts]
     texts = {
         name: text.replace(GRAFANA_URL, grafana_url.rstrip("/")).replace(RUNBOOK_URL, runbook_url)
         for name, text in read_files().items()
@@ -66,7 +66,13 @@ def export(
         path = directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    typer.echo(f"{len(texts)} files in {directory}: provisioning/ belongs to Grafana")
+    typer.echo(
+        f"{len(texts)} files in {directory}: provisioning/ is for Grafana, prometheus/rules/ for "
+        "Prometheus"
+    )
+    for name in others:
+        if (directory / name).exists():
+            typer.echo(f"costlens: {directory / name} is there, too: alerts fire twice", err=True)
 
 
 def _refuse_to_overwrite(directory: Path, texts: dict[str, str], *, force: bool) -> None:

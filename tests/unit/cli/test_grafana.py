@@ -78,3 +78,25 @@ def test_links_lead_to_the_sites_own_grafana(cli: Cli, tmp_path: Path, url: str)
     assert not [text for text in texts if grafana.GRAFANA_URL in text]
     assert not [text for text in texts if grafana.RUNBOOK_URL in text]
     assert not [text for text in texts if "site.example//" in text]
+
+
+def test_alerts_are_evaluated_in_one_place(cli: Cli, tmp_path: Path) -> None:
+    """Either Prometheus or Grafana gets the alerts; recording rules are Prometheus's either way."""
+    rules, managed = "prometheus/rules/costlens-alerts.yaml", "provisioning/alerting/costlens.yaml"
+    recording = "prometheus/rules/costlens-recording.yaml"
+    for name, there, gone in (("prometheus", rules, managed), ("grafana", managed, rules)):
+        folder = tmp_path / name
+        code, _, error = cli("grafana", "export", str(folder), "--alerts", name)
+        assert (code, error) == (0, "")
+        assert (folder / there).is_file()
+        assert (folder / recording).is_file()
+        assert not (folder / gone).exists()
+
+
+def test_two_places_are_told(cli: Cli, tmp_path: Path) -> None:
+    """Who changes the place and leaves the old file would be woken twice: it is said."""
+    cli("grafana", "export", str(tmp_path))
+    code, _, error = cli("grafana", "export", str(tmp_path), "--alerts", "grafana")
+    assert code == 0
+    assert "costlens-alerts.yaml" in error
+    assert "twice" in error
