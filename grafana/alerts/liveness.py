@@ -190,7 +190,7 @@ _MISSING = Alert(
     "until that times out.",
     checks=(
         "Which? `costlens report RUN` lists the missing ranks; the first query shows who is "
-        "silent.",
+        "silent, the second one where each of them ran.",
         "Do they share a host? Then the node is lost; drain it and start the job again: it resumes "
         "at the newest checkpoint.",
         "Else look for what killed the process: the scheduler's word, the kernel's log for an "
@@ -198,9 +198,15 @@ _MISSING = Alert(
     ),
     queries=(
         Query(
-            "Hosts of the ranks that are silent",
+            "Ranks, the one that is silent for longest on top",
             "promql",
-            'time() - rank:costlens_heartbeat:last_time{costlens_run_id="$run"} > 60',
+            'sort_desc(time() - rank:costlens_heartbeat:last_time{costlens_run_id="$run"})',
+        ),
+        Query(
+            "Where the ranks ran in the last hour",
+            "promql",
+            "max by (costlens_rank, host_name) "
+            '(last_over_time(costlens_run_info{costlens_run_id="$run"}[1h]))',
         ),
     ),
     cases=(
