@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from costlens.cli.options import JsonFlag, load_config, make_console, print_json
-from costlens.cli.progress import progress
+from costlens.cli.progress import progress, track
 from costlens.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def prune(
         current, left = ([e for e in entries if e.is_left is is_left] for is_left in (False, True))
         old = _too_old(current, kept) + _too_old(left, kept) + _left_over(shelf)
         if not dry_run:
-            for name in old:
+            for name in track(old, "removing"):
                 shelf.remove(name)
         removed[shelf.run_id] = [str(name) for name in old]
     if as_json:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EXPORT_TIMEOUT_S", "check_otlp", "check_signal", "list_signals"]
 
-EXPORT_TIMEOUT_S = 2.5
+EXPORT_TIMEOUT_S = 2.0
 """Seconds for an empty export; with three looks at the port it stays within a check's limit."""
 
 _ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"

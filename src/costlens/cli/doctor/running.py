@@ -15,7 +15,7 @@ from costlens.core.errand import Errand
 
 __all__ = ["LIMIT_S", "Outcome", "run_checks"]
 
-LIMIT_S = 8.0
+LIMIT_S = 6.0
 """Seconds that a check may take; they run at the same time, so all together hardly more."""
 
 

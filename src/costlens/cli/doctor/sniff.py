@@ -11,7 +11,7 @@ __all__ = ["Kind", "sniff"]
 
 Kind = Literal["http", "grpc", "tls", "no_host", "refused", "unreachable", "silent", "other"]
 
-TIMEOUT_S = 1.2
+TIMEOUT_S = 1.0
 _MAX_BYTES = 512
 # RFC 9113, 3.4: how a connection of HTTP/2 begins, with an empty frame of settings.
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
