@@ -45,6 +45,7 @@ docs: $(TEST_READY)
 bench: $(BENCH_READY)
 	$(BIN)/python benchmarks/hot_path.py
 	$(BIN)/python -m benchmarks.merge_records
+	$(BIN)/python -m benchmarks.html_report
 	$(BIN)/python -m benchmarks.host_sampling
 	$(BIN)/python -m benchmarks.overhead $(BENCH_ARGS)
 	$(BIN)/python -m benchmarks.planted_truth $(BENCH_ARGS)

@@ -65,9 +65,9 @@ SETTINGS = {
     ),
 }
 OPTIONS = {
-    "report": {"run", "--dir", "--json", "--watch"},
     "compare": {"runs", "--fail-above", "--baseline", "--save-baseline", "--dir", "--json"},
     "doctor": {"--dir", "--json"},
+    "report": {"run", "--dir", "--json", "--watch", "--html"},
     "tune": {"run", "--detail", "--for", "--rank", "--dir", "--json"},
     "runs": {"--dir", "--since", "--group-by", "--json"},
     "replay": {

@@ -10,6 +10,7 @@ import typer
 
 from costlens.cli.options import Directory, JsonFlag, load_config, make_console, print_json
 from costlens.cli.progress import progress
+from costlens.errors import ConfigError
 
 if TYPE_CHECKING:
     from costlens.core.run_record import RunRecord
@@ -36,18 +37,34 @@ def report(
             help="Show it again and again until the run has ended; with --json, a line each time.",
         ),
     ] = False,
+    html: Annotated[
+        str | None,
+        typer.Option(
+            "--html",
+            metavar="FILE|URL|-",
+            help="Write it as one HTML file with charts, which opens from disk. "
+            "Needs costlens[html].",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Show where the time and the money of a run went, also while it runs."""
     from costlens.export.record import read_run
     from costlens.observe.last_words import witness_end
     from costlens.storage.runs import open_run
 
+    if html is not None and (as_json or is_watching):
+        raise ConfigError("--html goes neither with --json nor with --watch; ask for one of them")
     folder = open_run(run, load_config(dir=directory).run_dir)
 
     def read() -> RunRecord:
         return read_run(folder, time.time(), witness_end)
 
-    if is_watching:
+    if html is not None:
+        from costlens.cli.report_page import write_page
+
+        write_page(folder, html)
+    elif is_watching:
         _watch(read, as_json=as_json)
     else:
         with progress("reading the run"):

@@ -67,6 +67,11 @@ class Sketch:
     _GAMMA = (1 + 0.01) / (1 - 0.01)
     _LOG_GAMMA = math.log(_GAMMA)
 
+    @classmethod
+    def bound_ns(cls, index: int) -> float:
+        """Return the upper bound of the bin of that index, in nanoseconds."""
+        return cls._GAMMA**index
+
     def add(self, value_ns: int, count: int = 1) -> None:
         """Count a duration in nanoseconds ``count`` times; below 1 ns counts as 1 ns."""
         index = math.ceil(math.log(max(1, value_ns)) / self._LOG_GAMMA)

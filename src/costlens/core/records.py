@@ -26,6 +26,7 @@ from costlens.core.part import Part
 from costlens.core.precision_records import PrecisionPart
 from costlens.core.preemption_records import PreemptionPart
 from costlens.core.torch_records import AllocatorPart, CompilerPart
+from costlens.core.use_records import UsePart
 
 __all__ = [
     "LABELS",
@@ -416,6 +417,7 @@ class WindowPart(Part):
     iteration_max_s: float | None = None
     rates: RatesPart = RatesPart()
     quality: dict[str, float] = Field(default_factory=dict)
+    use: UsePart | None = None
 
 
 class StallPart(Part):

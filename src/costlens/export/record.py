@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 
 from costlens.account.ledger import merge_readable, parse_records, settle
+from costlens.account.use import measure_use
 from costlens.core.clock import NS_PER_S, Clock
 from costlens.core.guard import faults
 from costlens.core.log import Logger, log
@@ -32,8 +33,13 @@ WINDOWS_PER_SEGMENT = 60
 _MAX_PENDING = 10 * WINDOWS_PER_SEGMENT
 
 
-def make_window_part(snapshot: Snapshot) -> WindowPart:
-    """Return the window of a snapshot as it stands in records and segments."""
+def make_window_part(snapshot: Snapshot, before: RankRecord | None = None) -> WindowPart:
+    """Return the window of a snapshot as it stands in records and segments.
+
+    Args:
+        snapshot: The close of the window.
+        before: The record at the close of the one before; None for the first.
+    """
     window, anchor = snapshot.window, snapshot.anchor
     mean_ns = window.iteration_sum_ns / window.num_iterations if window.num_iterations else None
     return WindowPart(
@@ -51,6 +57,7 @@ def make_window_part(snapshot: Snapshot) -> WindowPart:
             for name, seen in snapshot.quality.window.items()
             if seen.last is not None
         },
+        use=measure_use(snapshot.record, before),
     )
 
 
@@ -84,6 +91,7 @@ class RecordExporter:
         self._pending: deque[bytes] = deque()
         self._next_segment = 0
         self._unwritten: Snapshot | None = None
+        self._before: RankRecord | None = None
         self._is_failing = False
 
     def prepare(self, snapshot: Snapshot) -> None:
@@ -101,7 +109,8 @@ class RecordExporter:
 
     def export(self, snapshot: Snapshot) -> None:
         """Keep the closed window and replace the record; the last one leaves nothing behind."""
-        part = make_window_part(snapshot)
+        part = make_window_part(snapshot, self._before)
+        self._before = snapshot.record
         self._newest.append(part)
         self._pending.append(part.model_dump_json(exclude_defaults=True).encode())
         if len(self._pending) > _MAX_PENDING:
