@@ -1,6 +1,6 @@
 """Pieces of Vega-Lite specifications that several charts share. Pure.
 
-Colours are CSS variables, so that one drawing serves light and dark pages; page.css defines them.
+Colours are CSS variables, so that one drawing serves light and dark pages (``colours.css``).
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from costlens.core.records import Outcome
 from costlens.core.run_record import AttemptSummary, RunRecord
+from costlens.diagnose.causes import COMPUTE_BOUND
 from costlens.export.console_endings import show_outcome
 from costlens.export.figures import show_count, show_duration, show_time
 from costlens.export.page.charts import COLUMN_X, Spec, colour, tip
@@ -16,7 +17,7 @@ from costlens.export.page.parts import Cell, Chart, Figure, Section, Table
 
 __all__ = ["describe_events", "end_of"]
 
-_LANES = ("attempts", "not running", "saves", "evaluation", "restores", "events")
+_LANES = ("attempts", "not running", "saves", "evaluation", "restores", "findings", "events")
 _PHASE_LANES = {"checkpoint": "saves", "validation": "evaluation", "restore": "restores"}
 _MAX_ROWS = 400
 _MAX_LISTED = 100
@@ -101,6 +102,11 @@ def _notices(record: RunRecord) -> Iterator[_Event]:
                 f"rank {rank.rank} has not moved in {stall.phase} for {show_duration(stall.age_s)}"
             )
             yield _Event("events", stall.since, stall.since + stall.age_s, "bad", text)
+    for part in record.findings:
+        if part.since is not None and part.name != COMPUTE_BOUND:
+            end = part.since if part.is_open is False else end_of(record.attempts[-1])
+            kind = "bad" if part.severity == "critical" else "warn"
+            yield _Event("findings", part.since, max(part.since, end), kind, f"{part.name} found")
     last = record.checkpoints
     if last.last_time is not None and last.last_step is not None:
         text = f"the newest checkpoint, at step {show_count(last.last_step)}"
@@ -136,7 +142,7 @@ def _draw(events: Sequence[_Event]) -> Chart:
         for event in events
     ]
     lanes = [lane for lane in _LANES if any(event.lane == lane for event in events)]
-    kinds = ["good", "running", "bad", "gap", *_PHASE_LANES]
+    kinds = ["good", "running", "bad", "warn", "gap", *_PHASE_LANES]
     y = {
         "field": "lane",
         "type": "nominal",

@@ -12,6 +12,7 @@ from costlens.export.page.events import describe_events
 from costlens.export.page.findings import Findings, describe_findings
 from costlens.export.page.health import describe_practice, describe_watching
 from costlens.export.page.members import describe_attempts, describe_ranks
+from costlens.export.page.money import describe_saves, describe_units
 from costlens.export.page.over_time import describe_ledger
 from costlens.export.page.overview import Head, describe_head
 from costlens.export.page.parts import Section
@@ -64,6 +65,8 @@ def make_page(record: RunRecord, history: History, now: float, version: str) -> 
         describe_quality(shown, rows),
         describe_gpus(shown, rows),
         describe_hosts(shown, rows),
+        describe_units(shown),
+        describe_saves(shown),
         describe_practice(shown),
         describe_attempts(shown),
         describe_ranks(shown),

@@ -38,7 +38,7 @@ def render_page(page: Page, bundle: str) -> str:
     template = _environment().get_template("page.html.j2")
     return template.render(
         page=page,
-        style=_read("page.css"),
+        style=_read("colours.css") + _read("page.css"),
         data=_encode(page),
         bundle=scripts[0],
         script=scripts[1],

@@ -131,3 +131,22 @@ def test_a_phase_of_a_newer_costlens_counts_as_other() -> None:
     column = Column(0.0, 0.0, [1])
     column.add(_window(0, forward=2).model_copy(update={"phase_ns": {"teleport": 5, "other": 1}}))
     assert column.phase_ns == Counter(other=6)
+
+
+def test_the_work_of_folding_is_linear(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten times the windows cost ten times the merges: at most one a window."""
+    merges = 0
+    merge = Column.merge
+
+    def counted(column: Column, later: Column) -> None:
+        nonlocal merges
+        merges += 1
+        merge(column, later)
+
+    monkeypatch.setattr(Column, "merge", counted)
+    for num in (1_000, 10_000):
+        merges, fold = 0, Fold(60)
+        for n in range(num):
+            fold.append(1, _window(n))
+        assert 0 < merges <= num
+        assert 30 <= len(fold.columns) <= 60

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 import vl_convert
 
+from costlens.core.finding_records import FindingPart, UndecidedPart
 from costlens.core.records import StallPart
 from costlens.core.run_record import RunRecord
 from costlens.export.page.page import make_page
 from costlens.export.page.render import render_page
-from costlens.export.page.windows import read_history
+from costlens.export.page.windows import History, read_history
 from costlens.export.record import read_ranks, read_run
 from costlens.storage.run_folder import RunFolder
 from tests.made_runs import usual_price, write_run
@@ -26,7 +27,7 @@ from tests.unit.account.build import START
 BUNDLE = "window.vegaEmbed = () => null; // </script><!-- would end the script"
 SECTIONS = (
     *("figures", "findings", "waterfall", "ledger", "events", "speed", "quality", "gpus"),
-    *("hosts", "practice", "attempts", "ranks", "watching"),
+    *("hosts", "units", "saves", "practice", "attempts", "ranks", "watching"),
 )
 VOID = {"meta", "link", "br"}
 
@@ -321,3 +322,60 @@ def test_a_waterfall_ends_at_what_is_productive(made: Made) -> None:
     assert rows[-1]["to"] == pytest.approx(level, rel=1e-6)
     assert record.goodput.productive is not None
     assert rows[-1]["to"] == pytest.approx(float(record.goodput.productive.money or 0))
+
+
+def test_the_page_opens_with_the_findings_of_the_record(tmp_path: Path) -> None:
+    """Cause in words, money, where, the best remedy and what it saves stand before all charts."""
+    folder = write_run(tmp_path, num_windows=90, price=usual_price())
+    records, _ = read_ranks(folder, START)
+    finding = FindingPart(
+        name="too_few_workers",
+        severity="warning",
+        money_per_hour="0.31",
+        money_so_far="0.0775",
+        currency="USD",
+        share=0.124,
+        evidence=["the fetch waits 124 ms of every second"],
+        remedies=["DataLoader(num_workers=8)", "persistent_workers=True"],
+        remedy_shares=[0.11, None],
+        since=START + 60,
+        is_open=True,
+        traceql='{ name = "a" && b < 3 }',
+    )
+    undecided = UndecidedPart(name="throttling", missing="the clocks of the GPU")
+    update = {"findings": [finding], "undecided": [undecided], "unjudged": None}
+    record = read_run(folder, START + 901).model_copy(update=update)
+    text = render_page(make_page(record, read_history(folder, records), START, "1"), BUNDLE)
+    document = Document(text)
+    first = document.text.partition("From paid to productive")[2].partition("Of ")[0]
+    assert "The data loader has too few workers" in first
+    assert "DataLoader(num_workers=8) saves 11.0 % of paid time" in first
+    assert "the fetch waits 124 ms of every second" in first
+    assert '{ name = "a" && b < 3 }' in first
+    assert "the clocks of the GPU" in first
+    assert document.values["findings.0.money_per_hour"] == ["0.31"]
+    assert document.values["findings.0.share"] == ["0.124"]
+    events = json.loads(document.scripts[0])["charts"]["events-chart"]["data"]["values"]
+    assert [(e["a"], e["text"]) for e in events if e["lane"] == "findings"] == [
+        (round((START + 60) * 1000), "too_few_workers found")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("update", "said"),
+    [
+        ({"findings": [], "unjudged": None}, "Nothing to fix was found."),
+        ({"findings": [], "unjudged": "a debug run"}, "Not judged: a debug run."),
+        (
+            {"findings": [FindingPart(name="compute_bound", severity="info")], "unjudged": None},
+            "Nothing to fix: ",
+        ),
+    ],
+)
+def test_no_finding_is_said_and_says_why(update: dict[str, Any], said: str, tmp_path: Path) -> None:
+    """Nobody takes a run that was not judged for a healthy one."""
+    folder = write_run(tmp_path, num_windows=3)
+    record = read_run(folder, START + 31).model_copy(update=update)
+    text = render_page(make_page(record, History(()), START, "1"), BUNDLE)
+    assert said in Document(text).text
+    assert '<article class="finding' not in text
