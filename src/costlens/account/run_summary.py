@@ -181,8 +181,11 @@ def _money_figures(record: RunRecord, steady: SteadyWindows) -> dict[str, Figure
         "cost_per_million_tokens": (cost.per_million_tokens, basis),
         "cost_per_productive_step": (cost.per_productive_step, "optimizer_steps"),
     }
+    # Money is told per token where tokens are counted, else per step.
     if basis is not None:
         figures.pop("cost_per_productive_step")
+    elif cost.total is not None:
+        figures = {name: told for name, told in figures.items() if "tokens" not in name}
     found = {}
     for name, (exact, count) in figures.items():
         factor = _MILLION if "million" in name else 1
@@ -203,8 +206,6 @@ def _why_no_money(record: RunRecord, name: str) -> str:
     if record.cost.total is None:
         several = "prices are in several currencies" if record.cost.by_currency else None
         return record.cost.unknown or several or "there is no price"
-    if "tokens" in name and record.cost.token_basis is None:
-        return "tokens are not counted"
     if "tokens" in name and not getattr(record.progress, record.cost.token_basis or "tokens"):
         return "no token was counted"
     return "how many steps survived is not known" if "productive" in name else "nothing was counted"

@@ -33,6 +33,24 @@ def test_speed_is_that_of_the_job() -> None:
         assert mine.steady.value == pytest.approx(mine.value, rel=2e-2)
 
 
+@pytest.mark.parametrize("num_ranks", [1, 2])
+def test_money_is_told_per_step_where_no_tokens_are_counted(num_ranks: int) -> None:
+    """Ranks make a step together and each pays for its time in it: two pay twice."""
+    windows = make_windows(noisy_times(1, 30, share=0.0), startup_s=0.001)
+    ranks = [make_rank(windows, rank=rank, world_size=num_ranks) for rank in range(num_ranks)]
+    uncounted = [
+        rank.model_copy(update={"progress": rank.progress.model_copy(update={"tokens": None})})
+        for rank in ranks
+    ]
+    job = summarize_run(merge(uncounted, now=START + 1e6), uncounted, [windows])
+    money = [name for name in job.figures if name.startswith("cost_")]
+    assert money == ["cost_per_productive_step"]
+    figure = job.figures["cost_per_productive_step"]
+    assert figure.steady is not None
+    assert figure.value == pytest.approx(0.1 * num_ranks, rel=1e-3)  # 3600 an hour
+    assert figure.steady.value == pytest.approx(0.1 * num_ranks, rel=1e-3)
+
+
 def test_an_attempt_after_a_restart_adds_its_windows() -> None:
     """C056: both attempts' steady windows make the speed, and neither one's start-up."""
     first, second = (make_windows(noisy_times(seed, 15), startup_s=30.0) for seed in (1, 2))
