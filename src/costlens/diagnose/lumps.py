@@ -32,7 +32,7 @@ def retry_s(evidence: Evidence) -> float:
     """Return what the retries of the device's allocator took, in seconds; 0 without any.
 
     The iterations that hold one are the longest: their time less that of as many ordinary ones, by
-    which compilations are left out.
+    which compilations, and waits for the first batches of passes, are left out.
     """
     retries = rise(evidence, "allocator", "num_alloc_retries")
     if not retries:
@@ -54,4 +54,5 @@ def retry_s(evidence: Evidence) -> float:
         left -= num
         if left <= 0:
             break
-    return max(0.0, held_ns / NS_PER_S - compile_s(evidence))
+    turns_s = rise(evidence, "loading", "first_wait_s") or 0.0
+    return max(0.0, held_ns / NS_PER_S - compile_s(evidence) - turns_s)

@@ -23,6 +23,7 @@ __all__ = [
     "pair_gpus",
     "percent",
     "reach",
+    "received_bytes",
     "rise",
     "rise_of",
     "trained_s",
@@ -137,6 +138,13 @@ def rise_of(pair: tuple[GpuPart, GpuPart | None], *names: str) -> float | None:
     """
     now, before = reach(pair[0], *names), reach(pair[1], *names)
     return None if now is None else max(0.0, now - (before or 0.0))
+
+
+def received_bytes(evidence: Evidence) -> int:
+    """Return what the devices received over PCIe; 0 where nobody counts it."""
+    now = sum(part.io_bytes.get("pcie_receive", 0) for part in evidence.now.gpus)
+    before = () if evidence.before is None else evidence.before.gpus
+    return max(0, now - sum(part.io_bytes.get("pcie_receive", 0) for part in before))
 
 
 def idle_s(evidence: Evidence) -> float | None:

@@ -16,8 +16,8 @@ __all__ = ["RULE"]
 
 _NAME = "padding_waste"
 
-# Batches of sorted or bucketed texts still hold a tenth or so of padding; a quarter is worth work.
-_MIN_WASTE = 0.25
+# Batches of sorted or bucketed texts still hold a tenth or so of padding.
+_MIN_WASTE = 0.15
 
 # Buckets of like length leave about a fifth of the padding.
 _BUCKETED = 0.8
@@ -27,7 +27,7 @@ _GROWING = ("forward", "backward", "compute")
 
 
 def _judge(evidence: Evidence) -> Verdict:
-    """Find batches of which a quarter or more is padding.
+    """Find batches that hold more padding than sorting leaves.
 
     Saved: that share of the time in which positions are computed, for packed batches hold none.
     """

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from costlens.diagnose.data_supply import is_paced_by_loader
 from costlens.diagnose.finding import Abstention, Remedy, Rule, Verdict
-from costlens.diagnose.measures import MIN_SHARE, idle_s, is_on_device, pair_gpus, percent
+from costlens.diagnose.measures import MIN_SHARE, idle_s, is_on_device, percent, received_bytes
 from costlens.diagnose.wording import loss
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def _judge(evidence: Evidence) -> Verdict:
     if idle is None:
         return Abstention(_NAME, "the device's utilization, sampled through NVML")
     exposed_s = min(idle, host_s)
-    exposed_s -= min(_copy_s(evidence), _MAX_COPY * exposed_s)
+    exposed_s -= min(received_bytes(evidence) / _PINNED_BYTES_PER_S, _MAX_COPY * exposed_s)
     if exposed_s < MIN_SHARE * evidence.iteration_s:
         return None
     saved = evidence.share(exposed_s)
@@ -59,15 +59,6 @@ def _judge(evidence: Evidence) -> Verdict:
         remedies = [Remedy(f"{both}: {ahead}", saved)]
     remedies.append(Remedy("Copy less: send integers of few bytes, and convert on the device"))
     return loss(_NAME, saved, [line for line in text if line], remedies)
-
-
-def _copy_s(evidence: Evidence) -> float:
-    """Return what copies of as many bytes take from pinned memory, in seconds; 0 where unknown."""
-    num_bytes = 0
-    for now, before in pair_gpus(evidence):
-        num_bytes += now.io_bytes.get("pcie_receive", 0)
-        num_bytes -= 0 if before is None else before.io_bytes.get("pcie_receive", 0)
-    return num_bytes / _PINNED_BYTES_PER_S
 
 
 RULE = Rule(_NAME, _judge)
