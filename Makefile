@@ -52,6 +52,8 @@ bench: $(BENCH_READY)
 	$(BIN)/python -m benchmarks.interval $(BENCH_ARGS)
 	$(BIN)/python -m benchmarks.checkpoint $(BENCH_ARGS)
 	$(BIN)/python -m benchmarks.device_sampling
+	$(BIN)/python -m benchmarks.diagnosis $(BENCH_ARGS)
+	$(BIN)/python -m benchmarks.diagnosis.speed
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

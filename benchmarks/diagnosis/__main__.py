@@ -10,9 +10,10 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from multiprocessing import get_context
 
-from benchmarks.diagnosis.cases import plan_cases
+from benchmarks.diagnosis.cases import Plan, plan_cases
 from benchmarks.diagnosis.judging import Result, judge_plan
 from benchmarks.diagnosis.table import MAX_FALSE, MAX_MONEY_ERROR, MIN_TOP_1, make_table, score
 from benchmarks.readme import replace_block
@@ -20,13 +21,13 @@ from benchmarks.readme import replace_block
 _BLOCK = "diagnosis"
 
 
-def judge_all(num_sick: int, num_healthy: int, first_seed: int, num_processes: int) -> list[Result]:
-    """Return what is said of every planned case."""
-    plans = plan_cases(num_sick, num_healthy, first_seed)
+def judge_all(plans: Sequence[Plan], num_processes: int = 1) -> Iterator[Result]:
+    """Yield what is said of every planned case, in their order."""
     if num_processes == 1:
-        return [judge_plan(plan) for plan in plans]
+        yield from map(judge_plan, plans)
+        return
     with get_context("spawn").Pool(num_processes) as pool:
-        return pool.map(judge_plan, plans, chunksize=4)
+        yield from pool.imap(judge_plan, plans)
 
 
 def describe(result: Result) -> str:
@@ -56,12 +57,13 @@ def main() -> int:
     parser.add_argument("--write-readme", action="store_true", help="replace the README's table")
     options = parser.parse_args()
     begin_s = time.perf_counter()
-    results = judge_all(options.runs, options.healthy, options.first_seed, options.processes)
-    for result in results:
+    plans = plan_cases(options.runs, options.healthy, options.first_seed)
+    results = []
+    for result in judge_all(plans, options.processes):
+        results.append(result)
         error = result.money_error
-        is_far = error is not None and abs(error) > MAX_MONEY_ERROR
-        if not result.is_right or is_far:
-            print(describe(result), file=sys.stderr)
+        if not result.is_right or (error is not None and abs(error) > MAX_MONEY_ERROR):
+            print(describe(result), file=sys.stderr, flush=True)
     table = make_table(results)
     print("\n".join(table))
     print(f"{time.perf_counter() - begin_s:.0f} s", file=sys.stderr)

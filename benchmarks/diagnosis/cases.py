@@ -32,10 +32,12 @@ class Plan:
     Args:
         seed: Of everything in it.
         plants: What is planted, the dominant one first; empty for a sound job.
+        max_ranks: Most ranks that it has.
     """
 
     seed: int
     plants: tuple[Plant, ...]
+    max_ranks: int = 64
 
 
 @dataclass(frozen=True)
@@ -60,13 +62,16 @@ class Case:
         return next(iter(self.savings), None)
 
 
-def plan_cases(num_sick: int, num_healthy: int, first_seed: int = 0) -> list[Plan]:
+def plan_cases(
+    num_sick: int, num_healthy: int, first_seed: int = 0, max_ranks: int = 64
+) -> list[Plan]:
     """Return the plans: three of four sick runs have one cause, in turn, the others two.
 
     Args:
         num_sick: Runs with something to mend.
         num_healthy: Runs without.
         first_seed: The seed of the first; they count up.
+        max_ranks: Most ranks that one has, >= 4.
     """
     rng = np.random.default_rng((first_seed, 42))
     pairs = _draw_pairs(rng)
@@ -77,9 +82,9 @@ def plan_cases(num_sick: int, num_healthy: int, first_seed: int = 0) -> list[Pla
         else:
             plants = (PLANTS[singles % len(PLANTS)],)
             singles += 1
-        plans.append(Plan(first_seed + number, plants))
+        plans.append(Plan(first_seed + number, plants, max_ranks))
     healthy = range(first_seed + num_sick, first_seed + num_sick + num_healthy)
-    return [*plans, *(Plan(seed, ()) for seed in healthy)]
+    return [*plans, *(Plan(seed, (), max_ranks) for seed in healthy)]
 
 
 def _draw_pairs(rng: np.random.Generator) -> Iterator[tuple[Plant, Plant]]:
@@ -115,7 +120,7 @@ def make_case(plan: Plan) -> Case:
     for turn in range(_MAX_TRIES):
         rng = np.random.default_rng((plan.seed, turn))
         if not plan.plants:
-            job = draw_healthy(rng, plan.seed)
+            job = draw_healthy(rng, plan.seed, {"max_ranks": plan.max_ranks})
             return Case(plan, job, simulate(job), {})
         if turn and turn % _TRIES_A_PAIR == 0 and len(plan.plants) > 1:
             plan = replace(plan, plants=(plan.plants[0], _draw_second(plan.plants[0], rng)))
@@ -128,6 +133,7 @@ def make_case(plan: Plan) -> Case:
 
 def _try_case(plan: Plan, rng: np.random.Generator) -> Case | None:
     needs = {name: value for plant in plan.plants for name, value in plant.needs.items()}
+    needs["max_ranks"] = min(plan.max_ranks, needs.get("max_ranks", plan.max_ranks))
     base = draw_healthy(rng, plan.seed, needs)
     base = replace(base, stop_at_s=None)
     broken = []

@@ -27,6 +27,7 @@ def simulate(job: Job, num_iterations: int | None = None) -> list[Trace]:
     _start(job, ranks)
     end_s = ranks[0].host_s + job.duration_s
     iteration, is_stopped = 0, False
+    exposed_comm_s = job.exposed_comm_s
     while (
         iteration < num_iterations
         if num_iterations is not None
@@ -36,7 +37,7 @@ def simulate(job: Job, num_iterations: int | None = None) -> list[Trace]:
         if job.stop_at_s is not None and not is_stopped and ranks[0].host_s > job.stop_at_s:
             stop_s, is_stopped = job.stop_s, True
         arrived_s = [rank.run_to_reduce(stop_s) for rank in ranks]
-        reduced_s = max(arrived_s) + job.exposed_comm_s
+        reduced_s = max(arrived_s) + exposed_comm_s
         for rank in ranks:
             rank.finish(reduced_s)
         iteration += 1

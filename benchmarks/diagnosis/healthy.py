@@ -103,6 +103,7 @@ def _draw_model(rng: np.random.Generator, job: Job) -> Job:
         floor_s=0.03 * compute_s,
         optimizer_s=0.04 * compute_s,
         launch_s=launch_s,
+        sm_active=float(rng.uniform(0.8, 0.95)),
         comm_s=float(rng.uniform(0.05, 0.3)) * compute_s,
         sync_s=0.00005,
         log_every=int(pick(rng, (10, 50, 100))),

@@ -33,6 +33,7 @@ class Job:
         floor_s: Device time of an iteration that does not grow with the batch.
         launch_s: Time of the host to launch the kernels of an iteration.
         optimizer_s: Device time of the update.
+        sm_active: Share of its multiprocessors that a device keeps active with a full batch.
         precision: What it computes in.
         precision_factor: By what the device time grows for it.
         skip_share: Share of the steps that overflow.
@@ -105,6 +106,7 @@ class Job:
     floor_s: float = 0.01
     launch_s: float = 0.03
     optimizer_s: float = 0.01
+    sm_active: float = 0.88
     precision: str = "bf16"
     precision_factor: float = 1.0
     skip_share: float = 0.0
@@ -192,12 +194,13 @@ class Job:
     @property
     def ahead_s(self) -> float:
         """Return by how much device time the host can be ahead: a full queue of kernels."""
-        is_alone = self.num_syncs > 0 or self.precision == "fp16" or not self.is_cuda
-        return 0.0 if is_alone else self.device_s * _QUEUE_KERNELS * _LAUNCH_EACH_S / self.launch_s
+        return self.device_s * _QUEUE_KERNELS * _LAUNCH_EACH_S / self.launch_s
 
     @property
     def hidden_s(self) -> float:
         """Return how much the host may do in an iteration without holding the device up."""
+        if self.num_syncs > 0 or self.precision == "fp16" or not self.is_cuda:
+            return 0.0  # they wait for one another in every iteration
         return max(0.0, min(self.ahead_s, self.busy_s - self.launch_s))
 
     @property

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from benchmarks.diagnosis.cases import Case, Plan, make_case
 from benchmarks.diagnosis.job import Job
-from benchmarks.diagnosis.recorder import write_records
+from benchmarks.diagnosis.recorder import PRICE_PER_HOUR, write_records
 from benchmarks.diagnosis.trace import Trace
+from benchmarks.diagnosis.truth import make_bill
 from costlens.core.finding_records import FindingPart
 from costlens.core.records import RankRecord
 from costlens.diagnose.watch import FindingWatch
@@ -36,8 +37,7 @@ class Result:
         truth: Planted causes, the dominant one first.
         savings: What mending each saves of the run under way and of the whole; None for a danger.
         found: The findings, the most important first.
-        shares: The share that each says it would save; None where it says nothing.
-        is_lasting: Whether each speaks of the run as it is now, and not of the whole.
+        shares: The share of all money that each says it has cost so far; None where nothing.
         undecided: What could not be told, and why.
         unjudged: Why nothing was judged; None where it was.
     """
@@ -49,7 +49,6 @@ class Result:
     savings: tuple[tuple[float, float] | None, ...]
     found: tuple[str, ...]
     shares: tuple[float | None, ...]
-    is_lasting: tuple[bool, ...]
     undecided: tuple[tuple[str, str], ...]
     unjudged: str | None
 
@@ -63,9 +62,7 @@ class Result:
         """Return by how much the first finding, if it is right, misses the saving, as a share."""
         if not self.found or not self.is_right or self.shares[0] is None or not self.savings[0]:
             return None
-        steady, whole = self.savings[0]
-        true = steady if self.is_lasting[0] else whole
-        return self.shares[0] / true - 1
+        return self.shares[0] / self.savings[0][1] - 1
 
 
 def judge_plan(plan: Plan) -> Result:
@@ -77,6 +74,7 @@ def judge_case(case: Case) -> Result:
     """Return what is said of a case."""
     records = [watch_rank(case.job, trace) for trace in case.traces]
     causes = find_causes(records)
+    money = PRICE_PER_HOUR * make_bill(case.job, case.traces).total_s / 3600
     found: Sequence[FindingPart] = [f for f in causes["findings"] if f.name != HEALTHY]
     return Result(
         seed=case.plan.seed,
@@ -85,11 +83,14 @@ def judge_case(case: Case) -> Result:
         truth=tuple(case.savings),
         savings=tuple(s and (s.steady, s.whole) for s in case.savings.values()),
         found=tuple(finding.name for finding in found),
-        shares=tuple(finding.share for finding in found),
-        is_lasting=tuple(bool(finding.is_open) for finding in found),
+        shares=tuple(_find_share(finding, money) for finding in found),
         undecided=tuple((each.name, each.missing) for each in causes["undecided"]),
         unjudged=causes["unjudged"],
     )
+
+
+def _find_share(finding: FindingPart, money: float) -> float | None:
+    return None if finding.money_so_far is None else float(finding.money_so_far) / money
 
 
 def watch_rank(job: Job, trace: Trace) -> RankRecord:

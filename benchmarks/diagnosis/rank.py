@@ -53,6 +53,12 @@ class Rank:
         self._start_s = self._gap_s = self._known_s = 0.0
         self._work_s = self._slots = 0.0
         self._ahead_s = job.ahead_s
+        self._mean_slots = job.slots
+        self._batch_work_s = job.slots * job.work_s * job.precision_factor
+        own_s = 0.7 * (job.floor_s + job.optimizer_s)
+        full = self._batch_work_s / (self._batch_work_s + own_s)
+        self._sm_share = job.sm_active * full
+        self._tensor_share = _TENSOR_SHARE[job.precision] * full
         self._busy_s = self._sm_s = self._tensor_s = self._spin_s = 0.0
         self._copied = self._reduced = self._host_cpu_s = 0.0
         self._num_retries = self._num_compiles = 0
@@ -87,10 +93,11 @@ class Rank:
         self._stopped_s += stop_s
         self._fetch(stop_s if job.stops_in_wait else 0.0)
         self._copy()
-        self._slots = job.slots * self._lengths[turn]
+        length = self._lengths[turn]
+        self._slots = self._mean_slots * length
         slow = 1.3 if self._iteration < job.cold_iterations else 1.0
         scale = self._jitters[turn] * slow / self._speed
-        self._work_s = self._slots * job.work_s * job.precision_factor * scale
+        self._work_s = self._batch_work_s * length * scale
         floor_s = job.floor_s * scale
         if stop_s and not job.stops_in_wait:
             self._pass(Phase.FORWARD, stop_s)
@@ -134,7 +141,7 @@ class Rank:
             busy: Share of that in which the device computes.
         """
         self.book(phase, self.device_s if self.job.is_cuda else self.host_s)
-        self._add_busy(busy * seconds, 0.8)
+        self._add_busy(busy * seconds)
         self.book(phase, self.host_s + seconds)
         self.device_s = max(self.device_s, self.host_s)
         self.measure()
@@ -189,14 +196,13 @@ class Rank:
         job = self.job
         if not job.is_cuda:
             self._host_cpu_s += device_s
-            self._add_busy(device_s, 0.9)
+            self._add_busy(device_s)
             self.book(phase, self.host_s + device_s)
             return
         launched_s = self.host_s + job.launch_s * share
         begin_s = max(self.device_s, self.host_s + _FIRST_KERNEL_S)
         self.device_s = max(begin_s + device_s, launched_s)
-        launched_s = max(launched_s, self.device_s - self._ahead_s)
-        self._add_busy(device_s, 0.9)
+        self._add_busy(device_s)
         self._host_cpu_s += job.launch_s * share
         num_syncs = round(job.num_syncs * share)
         if num_syncs:
@@ -204,7 +210,8 @@ class Rank:
             self._host_cpu_s += self.device_s - launched_s
             self._sync_wait_s += self.device_s - launched_s
             launched_s = self.device_s
-        self.book(phase, launched_s)
+        # The queue is full: the driver lets the host wait in the launch.
+        self.book(phase, max(launched_s, self.device_s - self._ahead_s))
 
     def _reduce(self, reduced_s: float) -> None:
         self._reduced += self.job.comm_s * _GRADIENT_BYTES_PER_S
@@ -230,14 +237,11 @@ class Rank:
     def _pass(self, phase: Phase, seconds: float) -> None:
         self.book(phase, self.host_s + seconds)
 
-    def _add_busy(self, seconds: float, sm: float) -> None:
+    def _add_busy(self, seconds: float) -> None:
         """Count kernels; those that are there whatever the batch keep few units busy."""
-        job = self.job
-        work_s = job.slots * job.work_s * job.precision_factor
-        share = work_s / max(1e-12, work_s + 0.7 * (job.floor_s + job.optimizer_s))
         self._busy_s += seconds
-        self._sm_s += sm * share * seconds
-        self._tensor_s += _TENSOR_SHARE[job.precision] * share * seconds
+        self._sm_s += self._sm_share * seconds
+        self._tensor_s += self._tensor_share * seconds
 
     def _count(self, *, is_skipped: bool) -> None:
         job = self.job

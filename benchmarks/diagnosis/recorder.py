@@ -37,11 +37,13 @@ from costlens.core.spread import first_window_ns
 from costlens.core.timeline import TimelineReading
 from costlens.core.window import Totals
 
-__all__ = ["WINDOW_S", "write_records"]
+__all__ = ["PRICE_PER_HOUR", "WINDOW_S", "write_records"]
+
+PRICE_PER_HOUR = 2.5
+"""Money for a device, or for a rank without one."""
 
 WINDOW_S = 10.0
 _WALL_NS = 1_790_000_000 * NS_PER_S
-_PRICE = "2.50"
 _MIN_SCALE = 2.0**16
 
 
@@ -262,7 +264,7 @@ def _make_state(job: Job, trace: Trace) -> AttemptState:
 def _make_price(job: Job) -> PricePart:
     return PricePart.model_validate(
         {
-            "amount": _PRICE,
+            "amount": str(PRICE_PER_HOUR),
             "unit": "gpu" if job.is_cuda else "node",
             "share": "1",
             "currency": "USD",

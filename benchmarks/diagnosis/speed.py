@@ -6,10 +6,8 @@ import statistics
 import time
 from dataclasses import replace
 
-import numpy as np
-
 from benchmarks.diagnosis.engine import simulate
-from benchmarks.diagnosis.healthy import draw_healthy
+from benchmarks.diagnosis.job import Job
 from benchmarks.diagnosis.recorder import write_records
 from costlens.core.records import RankRecord
 from costlens.diagnose.evidence import Evidence
@@ -23,18 +21,17 @@ _NUM_TRIES = 15
 
 
 def make_windows(num_ranks: int = NUM_RANKS) -> list[tuple[RankRecord, RankRecord]]:
-    """Return the last two records of each rank of a run that waits for its data."""
-    rng = np.random.default_rng(_SEED)
-    job = draw_healthy(rng, _SEED, {"device": "cuda", "min_ranks": num_ranks})
-    slow_s = job.sample_cpu_s * 2 + job.iteration_s * 8 / job.batch_size
-    job = replace(
-        job,
-        num_ranks=num_ranks,
+    """Return the last two records of each rank of a run that waits for its data and its saves."""
+    sound = Job(
+        seed=_SEED,
         duration_s=60.0,
-        num_workers=4,
-        sample_cpu_s=slow_s,
-        stop_at_s=None,
+        num_ranks=num_ranks,
+        work_s=0.15 / 17_246,
+        save_every=12,
+        save_s=0.4,
     )
+    few = 2 * 1.4 * sound.iteration_s / sound.batch_size
+    job = replace(sound, num_workers=2, loader_cpus=4, sample_cpu_s=few)
     records = [write_records(job, trace) for trace in simulate(job)]
     return [(each[-3], each[-2]) for each in records]
 
@@ -46,8 +43,10 @@ def measure_ms(windows: list[tuple[RankRecord, RankRecord]]) -> float:
         # Evidence remembers what it has worked out, so every try has its own.
         evidence = JobEvidence(tuple(Evidence(now, before) for before, now in windows))
         begin_s = time.perf_counter()
-        judge_job(evidence)
+        judgement = judge_job(evidence)
         times.append(1e3 * (time.perf_counter() - begin_s))
+    if judgement.unjudged is not None or not judgement.findings:
+        raise ValueError(f"the rules were not asked: {judgement.unjudged}")
     return statistics.median(times)
 
 
