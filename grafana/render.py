@@ -28,7 +28,7 @@ from grafana_foundation_sdk.models import tempo as tempo_models
 
 from grafana.dashboard import Dashboard
 from grafana.panel import Panel, Target
-from grafana.render_controls import TAG, annotations, links, variables
+from grafana.render_controls import TAG, links, marks, variables
 from grafana.render_parts import map_texts, refer, thresholds
 from grafana.render_shapes import SHAPES
 
@@ -64,7 +64,7 @@ def render(page: Dashboard) -> models.Dashboard:
         .time(page.since, "now")
         .refresh(_REFRESH)
         .variables(variables(page))
-        .annotations(annotations(page))
+        .annotations(marks(page))
         .links([links()])
     )
     number = 0
@@ -106,15 +106,23 @@ def _panel(panel: Panel, page: Dashboard) -> Any:
 
 
 def _target(target: Target, ref: str, panel: Panel) -> Any:
-    source = refer(target.source)
-    if target.source == "tempo":
-        kind = tempo_models.SearchTableType.SPANS
-        query = tempo.Dataquery().query(target.query).query_type("traceql").table_type(kind)
-        return query.limit(_MAX_SPANS).ref_id(ref).datasource(source)
-    if target.source == "loki":
-        query = loki.Dataquery().expr(target.query).ref_id(ref).datasource(source)
-        return query.legend_format(target.legend) if target.legend else query
-    query = prometheus.Dataquery().expr(target.query).ref_id(ref).datasource(source)
+    make = {"tempo": _tempo_query, "loki": _loki_query, "prometheus": _prometheus_query}
+    return make[target.source](target, panel).ref_id(ref).datasource(refer(target.source))
+
+
+def _tempo_query(target: Target, panel: Panel) -> Any:
+    kind = tempo_models.SearchTableType.SPANS
+    query = tempo.Dataquery().query(target.query).query_type("traceql").table_type(kind)
+    return query.limit(_MAX_SPANS)
+
+
+def _loki_query(target: Target, panel: Panel) -> Any:
+    query = loki.Dataquery().expr(target.query)
+    return query.legend_format(target.legend) if target.legend else query
+
+
+def _prometheus_query(target: Target, panel: Panel) -> Any:
+    query = prometheus.Dataquery().expr(target.query)
     if target.legend:
         query.legend_format(target.legend)
     if target.has_exemplars:

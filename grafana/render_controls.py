@@ -13,7 +13,7 @@ from grafana.queries import RANK, RUN, THE_RUN
 from grafana.render_parts import SOURCES, refer
 from grafana.settings import SETTINGS
 
-__all__ = ["TAG", "annotations", "links", "variables"]
+__all__ = ["TAG", "links", "marks", "variables"]
 
 TAG = "costlens"
 """Links between the dashboards find them by it."""
@@ -55,7 +55,7 @@ def _many(variable: builders.QueryVariable) -> builders.QueryVariable:
     return variable.multi(True).include_all(True).all_value(".*").current(everything)
 
 
-def annotations(page: Dashboard) -> list[Any]:
+def marks(page: Dashboard) -> list[Any]:
     """Return marks of what happens to one run."""
     if page.scope == "runs":
         return []
