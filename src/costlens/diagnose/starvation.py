@@ -49,7 +49,8 @@ def find_starvation(ranks: Sequence[Evidence]) -> Starvation | None:
 
     At least one rank waits for its own batch for as long as all wait: the loss is between the
     longest exposed wait of a rank and the sum of all. Between them the shortest iterations tell:
-    in those no batch was late. A loop that makes its batches itself is late on all ranks at once.
+    in those no batch was late. Where they do not, it is taken to be in the middle. A loop that
+    makes its batches itself is late on all ranks at once.
 
     Args:
         ranks: Evidence about the ranks of one attempt over about the same time.
@@ -62,7 +63,11 @@ def find_starvation(ranks: Sequence[Evidence]) -> Starvation | None:
     rank = max(waits, key=lambda number: (waits[number], -number))
     if waits[rank] < LEAST_OWN_SHARE or sum(waits.values()) < MIN_SHARE:
         return None
-    share = min(1.0, sum(waits.values()), max(waits[rank], _lost_share(ranks)))
+    longest, together = waits[rank], min(1.0, sum(waits.values()))
+    estimate = _lost_share(ranks)
+    if estimate <= longest:  # late batches do not come in bursts: durations tell nothing
+        estimate = (longest + together) / 2
+    share = min(together, estimate)
     return None if share < MIN_SHARE else Starvation(rank, waits[rank], share)
 
 
