@@ -147,6 +147,7 @@ def _draw_loader(rng: np.random.Generator, job: Job) -> Job:
         worker_start_s=start_s,
         epoch_setup_s=0.01,
         epoch_batches=max(30, round(epoch_s / period_s)),
+        is_lightning=bool(rng.random() < 0.5),
         counts_reads=bool(rng.random() < 0.7),
         copy_bytes=4e9 * float(copy_share) * period_s,
     )

@@ -73,6 +73,9 @@ class HostFacts:
                 batch_size=job.batch_size,
                 num_passes=int(read("num_epochs", now_s)),
                 first_wait_s=pass_wait_ns / NS_PER_S,
+                collate_s=None
+                if job.is_lightning or not job.num_workers
+                else read("collate_s", now_s),
             ),
             "looks": fields_of("looks", **self._look(now_s, phase_ns)),
             "compiler": fields_of(

@@ -58,6 +58,7 @@ class Job:
         worker_start_s: Start of a worker until it can load.
         epoch_setup_s: Work of the main process before the first batch of an epoch.
         epoch_batches: Batches of an epoch.
+        is_lightning: Whether a Trainer leads the loop, which lets nobody time collating in workers.
         counts_reads: Whether reads go through the counted file system.
         copy_bytes: Bytes that go to the device for an iteration.
         host_step_s: Time of the host in an iteration for nothing in particular.
@@ -130,6 +131,7 @@ class Job:
     worker_start_s: float = 1.0
     epoch_setup_s: float = 0.02
     epoch_batches: int = 400
+    is_lightning: bool = True
     counts_reads: bool = True
     copy_bytes: float = 5e6
     host_step_s: float = 0.002

@@ -47,8 +47,9 @@ def data_preprocessing(job: Job, rng: np.random.Generator, loss: float):
     base = {"num_workers": workers, "loader_cpus": cpus}
     sound = light_loader(replace(job, **base), cpus)
     batch_s = cpus * slow_period_s(job, loss) - sound["collate_s"]
-    if kind == "collate":  # in workers nobody sees the one from the other
+    if kind == "collate":  # in a Trainer's workers nobody sees the one from the other
         rest_s = job.batch_size * (sound["sample_cpu_s"] + sound["sample_read_s"])
+        base["is_lightning"] = True
         return base | sound, {"collate_s": batch_s + sound["collate_s"] - rest_s}
     return base | sound, {"sample_cpu_s": batch_s / job.batch_size}
 
@@ -109,11 +110,13 @@ def data_wait(job: Job, rng: np.random.Generator, loss: float):
 
 
 def slow_collate(job: Job, rng: np.random.Generator, loss: float):
-    """The training process takes long to make a batch of its samples."""
-    base = {"num_workers": 0, "loader_cpus": int(rng.integers(1, 8))}
-    sound = light_loader(replace(job, **base), 1)
+    """Making a batch of its samples takes long, in the training process or in watched workers."""
+    workers = int(pick(rng, (0, 1, 2, 4)))
+    base = {"num_workers": workers, "loader_cpus": max(1, workers), "is_lightning": workers == 0}
+    sound = light_loader(replace(job, **base), max(1, workers))
     load_s = job.batch_size * (sound["sample_cpu_s"] + sound["sample_read_s"])
-    return base | sound, {"collate_s": max(0.0, _inline_s(job, loss) - load_s)}
+    slow_s = workers * slow_period_s(job, loss) if workers else _inline_s(job, loss)
+    return base | sound, {"collate_s": max(0.0, slow_s - load_s)}
 
 
 def light_loader(job: Job, cpus: int) -> Changes:

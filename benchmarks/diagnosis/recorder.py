@@ -219,7 +219,7 @@ def _make_state(job: Job, trace: Trace) -> AttemptState:
         run=RunPart(
             id=f"simulated-{job.seed}",
             name="simulated",
-            framework="lightning 2.6.6",
+            framework="lightning 2.6.6" if job.is_lightning else "torch 2.14",
             costlens_version="0.1.0",
         ),
         rank=RankPart(
