@@ -341,6 +341,7 @@ class RunLoop:
                 PlainLoop(self, parts.recorder, parts.values, parts.state, self._adopt_gpus)
             )
             self._watches[0].on_iterator = parts.see_iterator
+            self._watches[0].around_iterator = parts.host.loader.around
             self._watches[0].join(parts.boundaries)
         loop: PlainLoop = self._watches[0]
         return loop

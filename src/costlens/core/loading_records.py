@@ -32,6 +32,10 @@ class LoadingPart(Part):
         description="Exposed waits for the first batches of all passes but the first, the start of "
         "their workers included; a part of data_wait.",
     )
+    collate_s: Seconds | None = Field(
+        None,
+        description="Time in its collate_fn, over all workers; absent where nobody times it.",
+    )
 
 
 class LooksPart(Part):

@@ -62,8 +62,8 @@ class DataSupply:
         load_s: What one worker (or the loop itself) takes for a batch; None with the workers.
         read_s: Time in reads and opens; None where nobody counts them.
         cpu_s: CPU time of the workers, or at most of the loop for it; None unknown.
-        collate_share: Share (0 to 1) of looks at a waiting loop that found it collating; None where
-            it does not collate itself.
+        collate_share: Share (0 to 1) of that which is collating: by the workers' own time, or by
+            looks at a loop that waits for itself; None unknown.
         spare_cpus: CPUs for workers beside the training process; None where that is not known.
     """
 
@@ -140,9 +140,13 @@ def find_supply(evidence: Evidence, least_share: float = MIN_SHARE) -> DataSuppl
     load_s = num_workers * batch_s
     total_s = rise(evidence, "host", "loader", "cpu_s")
     cpu_s = None if total_s is None else total_s / num
+    collated_s = rise(evidence, "loading", "collate_s")
+    collate = None if collated_s is None else min(1.0, collated_s / num / load_s)
     spare_s = None if spare is None else spare * batch_s
     cause = _name_workers(num_workers, load_s, read_s, cpu_s, spare_s)
-    return DataSupply(cause, batch_s, wait_s, num_workers, load_s, read_s, cpu_s, None, spare)
+    if collate is not None and collate >= _MAIN_SHARE:
+        cause = "slow_collate"
+    return DataSupply(cause, batch_s, wait_s, num_workers, load_s, read_s, cpu_s, collate, spare)
 
 
 def is_paced_by_loader(evidence: Evidence) -> bool:

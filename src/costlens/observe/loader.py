@@ -147,7 +147,8 @@ class WatchedLoader(Generic[T]):
         if loop is None:
             return WatchedIterator(None, iter(loader), self._transfer)
         # Starting the workers is a wait for data, too.
-        iterator = fetch(loop, lambda: iter(loader), loader, is_batch=False)
+        with loop.around_iterator(loader):
+            iterator = fetch(loop, lambda: iter(loader), loader, is_batch=False)
         with loop.contained:
             loop.on_iterator(iterator)
         return WatchedIterator(loop, iterator, self._transfer)
@@ -252,7 +253,8 @@ class LoaderWatch:
             override.remove()
 
     def _get_iterator(self, make: Callable[[], Iterator[Any]]) -> Iterator[Any]:
-        iterator = fetch(self._loop, make, self, is_batch=False)
+        with self._loop.around_iterator(self._loader()):
+            iterator = fetch(self._loop, make, self, is_batch=False)
         with self._loop.contained:
             self._watch_iterator(iterator)
         return iterator

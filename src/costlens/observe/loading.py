@@ -7,11 +7,13 @@ attributes are read; the probe puts what is known into the record.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from costlens.core.clock import NS_PER_S
 from costlens.core.loading_records import LoadingPart
 from costlens.core.pass_waits import PassWaits
+from costlens.observe.collate_timer import CollateTimer
 from costlens.observe.looks import Looks
 
 __all__ = ["LoadingProbe", "TrainingLoader"]
@@ -35,6 +37,7 @@ class TrainingLoader:
 
     def __init__(self) -> None:
         self.waits = PassWaits()
+        self._timer = CollateTimer()
         self.collate: object = None
         self._settings: dict[str, Any] = {}
         self._data: int | None = None
@@ -60,6 +63,16 @@ class TrainingLoader:
         if data == self._data:
             self.waits.begin(number)
 
+    def around(self, loader: object) -> AbstractContextManager[None]:
+        """Return what stands around the making of a loader's iterator; training thread.
+
+        Args:
+            loader: The loader; one of other data than is trained on is left alone.
+        """
+        if self._data not in (None, id(getattr(loader, "dataset", None))):
+            return nullcontext()
+        return self._timer.around(loader)
+
     def part(self) -> LoadingPart | None:
         """Return what is known, None before a loader was seen; pipeline thread."""
         if self._data is None:
@@ -68,6 +81,7 @@ class TrainingLoader:
             **self._settings,
             num_passes=self.waits.num_passes,
             first_wait_s=self.waits.wait_ns / NS_PER_S,
+            collate_s=self._timer.read_s(),
         )
 
 

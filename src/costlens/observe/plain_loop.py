@@ -8,6 +8,7 @@ iterations.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from threading import get_ident
 from typing import NamedTuple
 
@@ -38,6 +39,10 @@ _LOOP_BASES = frozenset({Phase.OTHER, Phase.COMPUTE, Phase.VALIDATION})
 
 _NUM_SKIPPED_HINT = 100
 _NOT_OPEN = -1
+
+
+def _leave_alone(_loader: object) -> AbstractContextManager[None]:
+    return nullcontext()
 
 
 class _Step(NamedTuple):
@@ -78,6 +83,7 @@ class PlainLoop:
         self.has_eval_gradient = False
         self.own_scaler: object = None
         self.on_iterator: Callable[[object], object] = bool
+        self.around_iterator: Callable[[object], AbstractContextManager[None]] = _leave_alone
         self.contained = faults.contain("plain.loop")
         self._host = host
         self._boundaries: Boundaries | None = None

@@ -147,6 +147,17 @@ def test_collating_is_told_by_looks_at_the_waiting_loop() -> None:
     assert names_of(evidence) == {"slow_collate"}
 
 
+def test_workers_that_mostly_collate_are_told_by_their_own_time() -> None:
+    """Two workers, 160 of whose 200 ms a batch are collating: without, nobody waits for them."""
+    host = make_host(num_workers=2, worker_cpu_s=190.0)
+    loading = LoadingPart(num_workers=2, collate_s=160.0)
+    times = {"data_wait": 40.0, "compute": 60.0}
+    evidence = make_evidence(times, host=host, loading=loading)
+    found = find(slow_collate.RULE, evidence)
+    assert found.saved_share == pytest.approx(40 / 120, rel=0.01)
+    assert names_of(evidence) == {"slow_collate"}
+
+
 def test_nobody_looks_into_workers_collating() -> None:
     """With workers the rule says which signal it has not."""
     assert "collate_fn" in miss(slow_collate.RULE, starving(num_workers=2, worker_cpu_s=190.0))

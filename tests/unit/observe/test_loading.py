@@ -29,6 +29,7 @@ def test_settings_are_those_of_the_first_loader() -> None:
         "batch_size": 4,
         "num_passes": 1,
         "first_wait_s": 0.0,
+        "collate_s": None,
     }
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from costlens.diagnose.data_supply import is_paced_by_loader
 from costlens.diagnose.finding import Abstention, Remedy, Rule, Verdict
-from costlens.diagnose.measures import MIN_SHARE, percent, rise
+from costlens.diagnose.measures import MIN_SHARE, idle_s, is_on_device, percent, rise
 from costlens.diagnose.wording import loss
 
 if TYPE_CHECKING:
@@ -39,7 +39,9 @@ def _judge(evidence: Evidence) -> Verdict:
             _NAME, "tokens without padding: run.iteration(tokens=…), or attention_mask"
         )
     waste = 1 - min(1.0, tokens / slots)
-    lost_s = waste * sum(evidence.time_s[name] for name in _GROWING)
+    # A device that waits for its host would wait longer, were its kernels shorter.
+    idle = (idle_s(evidence) or 0.0) if is_on_device(evidence) else 0.0
+    lost_s = waste * max(0.0, sum(evidence.time_s[name] for name in _GROWING) - idle)
     if waste < _MIN_WASTE or lost_s < MIN_SHARE * evidence.iteration_s:
         return None
     saved = evidence.share(lost_s)
