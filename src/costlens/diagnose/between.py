@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from costlens.diagnose.launching import MIN_IDLE_SHARE, steady_idle_s
+from costlens.diagnose.launching import MIN_IDLE_SHARE
 from costlens.diagnose.measures import MIN_SHARE, is_event, is_on_device, received_bytes
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def held_up_s(evidence: Evidence, phase: str) -> float | None:
     """
     if not is_on_device(evidence):
         return evidence.time_s[phase]
-    idle = steady_idle_s(evidence)
+    idle = evidence.steady_idle_s
     if idle is None:
         return None
     idle = max(0.0, idle - _copied_s(evidence))

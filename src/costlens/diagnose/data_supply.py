@@ -119,7 +119,9 @@ def find_supply(evidence: Evidence, least_share: float = MIN_SHARE) -> DataSuppl
         return None
     batch_s, wait_s = evidence.iteration_s / num, wait_s / num
     num_workers = _count_workers(evidence.now)
-    if num_workers and wait_s - _HANDOVER_S < least_share * batch_s:
+    # Who asks for less has seen that it adds up to more than that, over many ranks.
+    is_alone = least_share >= MIN_SHARE
+    if num_workers and is_alone and wait_s - _HANDOVER_S < least_share * batch_s:
         return None
     if num_workers is None:
         return DataSupply("data_wait", batch_s, wait_s, None)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from costlens.core.records import RankRecord
+from costlens.core.remembered import remembered
 from costlens.diagnose.evidence import Evidence
+from costlens.diagnose.slowness import Slowness, find_slowness
 from costlens.diagnose.starvation import Starvation, find_starvation
 
 __all__ = ["JobEvidence"]
@@ -24,25 +25,30 @@ class JobEvidence:
     ranks: tuple[Evidence, ...]
     earlier: tuple[RankRecord, ...] = ()
 
-    @cached_property
+    @remembered
     def by_rank(self) -> dict[int, Evidence]:
         """Return the evidence about each rank."""
         return {evidence.now.rank.rank: evidence for evidence in self.ranks}
 
-    @cached_property
+    @remembered
     def starvation(self) -> Starvation | None:
         """Return what late batches cost all ranks; None where that is little."""
         return find_starvation(self.ranks)
 
-    @cached_property
+    @remembered
     def total_s(self) -> float:
         """Return the paid seconds of all ranks in it."""
         return sum(evidence.total_s for evidence in self.ranks)
 
-    @cached_property
+    @remembered
     def num_iterations(self) -> int:
         """Return how many iterations the rank made that made the fewest."""
         return min((evidence.num_iterations for evidence in self.ranks), default=0)
+
+    @remembered
+    def slowness(self) -> Slowness | None:
+        """Return who keeps the others waiting; None where nothing tells, or nobody is there."""
+        return find_slowness(self) if len(self.ranks) > 1 else None
 
     def share(self, seconds: float) -> float:
         """Return ``seconds`` as a share (0 to 1) of the paid time of all; 0 where none was paid."""

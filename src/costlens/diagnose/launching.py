@@ -9,13 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from costlens.diagnose.lumps import compile_s, retry_s
-from costlens.diagnose.measures import idle_s, is_on_device, rise
+from costlens.diagnose.measures import is_on_device, rise
 
 if TYPE_CHECKING:
     from costlens.diagnose.evidence import Evidence
 
-__all__ = ["MIN_IDLE_SHARE", "MIN_SYNC_SHARE", "Launching", "find_launching", "steady_idle_s"]
+__all__ = ["MIN_IDLE_SHARE", "MIN_SYNC_SHARE", "Launching", "find_launching"]
 
 MIN_IDLE_SHARE = 0.08
 """Least share of the time for idling to count: below it is the noise of a sampled utilization."""
@@ -57,15 +56,6 @@ class Launching:
         return max(0.0, self.idle_s - self.otherwise_s)
 
 
-def steady_idle_s(evidence: Evidence) -> float | None:
-    """Return for how long devices idle in every iteration, without exposed waits; None unknown.
-
-    What only some iterations hold (compilations, retries of the allocator) is not in it.
-    """
-    idle = idle_s(evidence)
-    return None if idle is None else max(0.0, idle - compile_s(evidence) - retry_s(evidence))
-
-
 def find_launching(evidence: Evidence) -> Launching | None:
     """Return how the device idles; None where it hardly does, has none, or nobody samples it.
 
@@ -74,7 +64,7 @@ def find_launching(evidence: Evidence) -> Launching | None:
     """
     if not is_on_device(evidence):
         return None
-    idle = steady_idle_s(evidence)
+    idle = evidence.steady_idle_s
     moving_s = evidence.iteration_s - evidence.time_s["data_wait"]
     if idle is None or moving_s <= 0 or idle < MIN_IDLE_SHARE * moving_s:
         return None

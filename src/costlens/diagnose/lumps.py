@@ -15,17 +15,16 @@ from costlens.diagnose.measures import rise
 if TYPE_CHECKING:
     from costlens.diagnose.evidence import Evidence
 
-__all__ = ["compile_s", "retry_s"]
+__all__ = ["compile_s", "measure_steady_idle_s", "retry_s"]
 
 
 def compile_s(evidence: Evidence) -> float:
     """Return the seconds of compilations after start-up in it; 0 where nobody compiles."""
-    seconds = rise(evidence, "compiler", "compile_s")
-    if seconds is None:
+    part = evidence.now.compiler
+    if part is None:
         return 0.0
-    if evidence.before is None and evidence.now.compiler is not None:
-        seconds -= evidence.now.compiler.startup_s
-    return max(0.0, seconds)
+    seconds = rise(evidence, "compiler", "compile_s") or 0.0
+    return max(0.0, seconds - (part.startup_s if evidence.before is None else 0.0))
 
 
 def retry_s(evidence: Evidence) -> float:
@@ -34,6 +33,9 @@ def retry_s(evidence: Evidence) -> float:
     The iterations that hold one are the longest: their time less that of as many ordinary ones, by
     which compilations, and waits for the first batches of passes, are left out.
     """
+    part = evidence.now.allocator
+    if part is None or not part.num_alloc_retries:
+        return 0.0
     retries = rise(evidence, "allocator", "num_alloc_retries")
     if not retries:
         return 0.0
@@ -56,3 +58,12 @@ def retry_s(evidence: Evidence) -> float:
             break
     turns_s = rise(evidence, "loading", "first_wait_s") or 0.0
     return max(0.0, held_ns / NS_PER_S - compile_s(evidence) - turns_s)
+
+
+def measure_steady_idle_s(evidence: Evidence) -> float | None:
+    """Return for how long devices idle in every iteration, without exposed waits; None unknown.
+
+    What only some iterations hold (compilations, retries of the allocator) is not in it.
+    """
+    idle = evidence.idle_s
+    return None if idle is None else max(0.0, idle - compile_s(evidence) - retry_s(evidence))

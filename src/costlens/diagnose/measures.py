@@ -5,7 +5,6 @@ Pure. None means that the record does not know; nobody may take that for 0.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from costlens.core.clock import NS_PER_S
@@ -17,17 +16,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MIN_SHARE",
-    "idle_s",
     "is_event",
     "is_on_device",
-    "pair_gpus",
+    "measure_idle_s",
     "percent",
     "reach",
     "received_bytes",
     "rise",
     "rise_of",
-    "trained_s",
-    "whole_attempt",
 ]
 
 MIN_SHARE = 0.05
@@ -69,25 +65,10 @@ def rise(evidence: Evidence, *names: str) -> float | None:
         *names: Fields that lead to it; one that the earlier record does not have began later.
     """
     now = reach(evidence.now, *names)
-    if now is None:
-        return None
-    before = None if evidence.before is None else reach(evidence.before, *names)
-    return max(0.0, now - (before or 0.0))
-
-
-def trained_s(evidence: Evidence) -> float:
-    """Return the seconds of training: in iterations, saves and evaluation."""
-    time_s = evidence.time_s
-    return evidence.iteration_s + time_s["checkpoint"] + time_s["validation"]
-
-
-def whole_attempt(evidence: Evidence) -> Evidence:
-    """Return the evidence about all of the attempt so far.
-
-    What comes in lumps that lie minutes apart (saves, evaluations) is judged by it: a stretch of a
-    minute may hold none of them, or two by chance.
-    """
-    return evidence if evidence.before is None else replace(evidence, before=None)
+    if now is None or evidence.before is None:
+        return now
+    risen = now - (reach(evidence.before, *names) or 0.0)
+    return risen if risen > 0 else 0.0
 
 
 def is_on_device(evidence: Evidence) -> bool:
@@ -122,13 +103,6 @@ def is_event(evidence: Evidence, seconds: float) -> bool:
     return rare_ns / NS_PER_S >= _EXPLAINED * seconds
 
 
-def pair_gpus(evidence: Evidence) -> list[tuple[GpuPart, GpuPart | None]]:
-    """Return the devices of the rank, each with what the earlier record says of it."""
-    earlier = [] if evidence.before is None else evidence.before.gpus
-    before = {part.uuid: part for part in earlier}
-    return [(part, before.get(part.uuid)) for part in evidence.now.gpus]
-
-
 def rise_of(pair: tuple[GpuPart, GpuPart | None], *names: str) -> float | None:
     """Return by how much a sum of one device rose; None where it is not known.
 
@@ -147,14 +121,14 @@ def received_bytes(evidence: Evidence) -> int:
     return max(0, now - sum(part.io_bytes.get("pcie_receive", 0) for part in before))
 
 
-def idle_s(evidence: Evidence) -> float | None:
+def measure_idle_s(evidence: Evidence) -> float | None:
     """Return how long the devices did nothing in iterations, beside exposed waits for data.
 
     From the sampled utilization (in which any running kernel is work), less the time in which the
     training stood still. None where it was not sampled, as for MIG devices.
     """
     busy_s = known_s = 0.0
-    for pair in pair_gpus(evidence):
+    for pair in evidence.gpus:
         busy_s += rise_of(pair, "busy_s") or 0.0
         known_s += rise_of(pair, "utilization_s") or 0.0
     if known_s < _LEAST_SAMPLED_S:

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from costlens.diagnose.measures import idle_s, is_on_device, pair_gpus, reach
+from costlens.diagnose.measures import is_on_device, reach
 
 if TYPE_CHECKING:
     from costlens.diagnose.evidence import Evidence
@@ -110,7 +110,7 @@ def _by_tensor_units(ranks: Sequence[Evidence]) -> tuple[dict[int, float], str] 
     """
     measured: dict[int, tuple[float, float, float]] = {}
     for own in ranks:
-        activity, idle, moving_s = find_activity(own, "tensor"), idle_s(own), _moving_s(own)
+        activity, idle, moving_s = find_activity(own, "tensor"), own.idle_s, _moving_s(own)
         if not activity or idle is None or moving_s <= 0:
             return None
         # Tensor units rest outside of iterations and evaluation, and the mean is over all time.
@@ -148,7 +148,7 @@ def find_activity(own: Evidence, unit: str) -> float | None:
         unit: ``sm``, ``tensor`` or ``dram``.
     """
     busy_s = known_s = 0.0
-    for now, before in pair_gpus(own):
+    for now, before in own.gpus:
         if unit not in now.activity_busy_s:
             return None
         known_s += now.activity_s - (0.0 if before is None else before.activity_s)

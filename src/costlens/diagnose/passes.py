@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from costlens.diagnose.data_supply import steady_wait_s
-from costlens.diagnose.measures import MIN_SHARE, whole_attempt
+from costlens.diagnose.measures import MIN_SHARE
 
 if TYPE_CHECKING:
     from costlens.diagnose.evidence import Evidence
@@ -43,7 +43,7 @@ def find_pass_loss(evidence: Evidence) -> PassLoss | None:
     Args:
         evidence: The evidence.
     """
-    loading, whole = evidence.now.loading, whole_attempt(evidence)
+    loading, whole = evidence.now.loading, evidence.whole
     if loading is None or whole.num_iterations <= 0:
         return None
     # The first pass is start-up, and not among the waits.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from costlens.diagnose.finding import Finding, Remedy, Severity
 from costlens.diagnose.lumps import compile_s, retry_s
-from costlens.diagnose.measures import MIN_SHARE, idle_s, percent, rise
+from costlens.diagnose.measures import MIN_SHARE, percent, rise
 from costlens.diagnose.wording import danger, loss
 
 if TYPE_CHECKING:
@@ -28,6 +28,9 @@ _WITH_RESTART = 1.3
 
 def num_retries(evidence: Evidence) -> int:
     """Return how often the allocator had to empty its cache; 0 where it is no more than chance."""
+    part = evidence.now.allocator
+    if part is None or part.num_alloc_retries < _LEAST_RETRIES:
+        return 0
     retries = rise(evidence, "allocator", "num_alloc_retries") or 0.0
     return int(retries) if retries >= _LEAST_RETRIES else 0
 
@@ -57,7 +60,7 @@ def tell_retries(
     """
     lost_s = retry_s(evidence)
     # Behind a retry the queue of kernels is empty, and the device idles until it is full again.
-    idle = max(0.0, (idle_s(evidence) or 0.0) - compile_s(evidence))
+    idle = max(0.0, (evidence.idle_s or 0.0) - compile_s(evidence))
     lost_s = max(lost_s, min(idle, _WITH_RESTART * lost_s))
     if lost_s < MIN_SHARE * evidence.iteration_s:
         return danger(name, severity, lines, remedies)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from costlens.diagnose.measures import pair_gpus
-
 if TYPE_CHECKING:
     from costlens.core.device_records import GpuPart
     from costlens.diagnose.evidence import Evidence
@@ -43,4 +41,4 @@ def find_held(pair: tuple[GpuPart, GpuPart | None]) -> tuple[float, str] | None:
 
 def held_share(evidence: Evidence) -> float:
     """Return for which share of the time a rank's worst device was held down; 0 where little."""
-    return max((held[0] for pair in pair_gpus(evidence) if (held := find_held(pair))), default=0.0)
+    return max((held[0] for pair in evidence.gpus if (held := find_held(pair))), default=0.0)

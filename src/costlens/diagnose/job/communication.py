@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from costlens.diagnose.finding import Abstention, JobRule, Remedy, Verdict
-from costlens.diagnose.job.slowness import find_slowness
 from costlens.diagnose.launching import MIN_IDLE_SHARE
-from costlens.diagnose.measures import MIN_SHARE, idle_s, is_on_device, percent
+from costlens.diagnose.measures import MIN_SHARE, is_on_device, percent
 from costlens.diagnose.pace import BUSY_SM, find_activity
 from costlens.diagnose.wording import loss
 
@@ -58,7 +57,7 @@ def _estimate_s(evidence: JobEvidence) -> float | Abstention | None:
     known = [share for share in found if share is not None]
     if len(known) < len(found):
         return Abstention(_NAME, "activity of the multiprocessors: NVML tells it from Hopper on")
-    slowness = find_slowness(evidence)
+    slowness = evidence.slowness
     if min(known) <= 0 or (slowness is not None and slowness.ranks):
         return None
     pairs = zip(known, evidence.ranks, strict=True)
@@ -74,7 +73,7 @@ def _late_share(evidence: JobEvidence, own: Evidence) -> float:
 
 def _find_share(own: Evidence) -> float | None:
     """Return the share of iterations in collectives; 0 where units are active, None unknown."""
-    active, idle = find_activity(own, "sm"), idle_s(own)
+    active, idle = find_activity(own, "sm"), own.idle_s
     if active is None or idle is None or own.iteration_s <= 0:
         return None
     if idle >= MIN_IDLE_SHARE * own.iteration_s:

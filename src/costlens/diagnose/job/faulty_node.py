@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from costlens.core.records import Outcome
 from costlens.diagnose.finding import JobRule, Place, Remedy, Severity, Verdict
-from costlens.diagnose.job.slowness import blame, describe, find_slowness
+from costlens.diagnose.slowness import blame, describe
 from costlens.diagnose.wording import danger, loss
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def _judge(evidence: JobEvidence) -> Verdict:
     nothing: what they cost stands in the ledger as lost work.
     """
     is_judged = len(evidence.ranks) > 1 and evidence.num_iterations >= _LEAST_ITERATIONS
-    slowness = find_slowness(evidence) if is_judged else None
+    slowness = evidence.slowness if is_judged else None
     if slowness is not None and slowness.ranks and blame(evidence, slowness) == _NAME:
         host = evidence.by_rank[slowness.ranks[0]].now.rank.host_name
         saved = evidence.share(slowness.lost_s * len(evidence.ranks))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from costlens.diagnose.finding import Abstention, JobRule, Remedy, Verdict
-from costlens.diagnose.job.slowness import blame, describe, find_slowness
+from costlens.diagnose.slowness import blame, describe
 from costlens.diagnose.wording import loss
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def _judge(evidence: JobEvidence) -> Verdict:
     """
     if len(evidence.ranks) < 2:
         return None
-    slowness = find_slowness(evidence)
+    slowness = evidence.slowness
     if slowness is None:
         return Abstention(
             _NAME, "what each rank needs before a collective: NVML's activity or clocks"

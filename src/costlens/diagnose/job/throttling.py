@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from costlens.diagnose.finding import JobRule, Place, Remedy, Verdict
-from costlens.diagnose.job.slowness import blame, describe, find_slowness
+from costlens.diagnose.slowness import blame, describe
 from costlens.diagnose.throttles import held_share
 from costlens.diagnose.wording import loss
 
@@ -23,7 +23,7 @@ def _judge(evidence: JobEvidence) -> Verdict:
     Saved: what the slowest needs beyond the middle rank, on all ranks. Where all are held down
     alike, none is slow, and each says so by itself.
     """
-    slowness = find_slowness(evidence) if len(evidence.ranks) > 1 else None
+    slowness = evidence.slowness
     if slowness is None or not slowness.ranks or blame(evidence, slowness) != _NAME:
         return None
     held = [rank for rank in slowness.ranks if held_share(evidence.by_rank[rank])]

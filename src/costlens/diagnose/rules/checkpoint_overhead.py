@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from costlens.diagnose.finding import Remedy, Rule, Verdict
-from costlens.diagnose.measures import MIN_SHARE, percent, reach, trained_s, whole_attempt
+from costlens.diagnose.measures import MIN_SHARE, percent, reach
 from costlens.diagnose.wording import loss
 
 if TYPE_CHECKING:
@@ -31,10 +31,12 @@ def _judge(evidence: Evidence) -> Verdict:
     (Young 1974). Saved: the stalls as they are less those at that interval, or at the one that
     costlens has computed where it saves itself.
     """
-    whole = whole_attempt(evidence)
-    stall_s, trained = whole.time_s["checkpoint"], trained_s(whole)
+    whole = evidence.whole
+    stall_s, trained = whole.time_s["checkpoint"], whole.trained_s
+    if trained <= 0 or stall_s < MIN_SHARE * trained:
+        return None
     num = reach(whole.now, "attempt", "num_saves") or reach(whole.now, "checkpoints", "num_saved")
-    if trained <= 0 or stall_s < MIN_SHARE * trained or not num or num < _LEAST_SAVES:
+    if not num or num < _LEAST_SAVES:
         return None
     each_s, other_s = stall_s / num, trained - stall_s
     rate = reach(evidence.now, "checkpoints", "interval", "failure_rate_per_s") or _FAILURES_PER_S
@@ -43,7 +45,7 @@ def _judge(evidence: Evidence) -> Verdict:
     lost_s = stall_s - each_s * other_s / best_s
     if lost_s < MIN_SHARE * trained:
         return None
-    saved = lost_s / trained * evidence.share(trained_s(evidence))
+    saved = lost_s / trained * evidence.share(evidence.trained_s)
     per_iteration_s = whole.iteration_s / max(1, whole.num_iterations)
     every = max(1, round(best_s / per_iteration_s)) if per_iteration_s > 0 else 1
     text = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from costlens.diagnose.finding import Finding, Rule, Severity, Verdict
-from costlens.diagnose.measures import idle_s, is_on_device, percent, trained_s
+from costlens.diagnose.measures import is_on_device, percent
 
 if TYPE_CHECKING:
     from costlens.diagnose.evidence import Evidence
@@ -22,11 +22,11 @@ _TRAINING = ("forward", "backward", "optimizer", "compute")
 
 def _judge(evidence: Evidence) -> Verdict:
     """Say so where nearly all time goes into the model; it saves nothing and is no fault."""
-    trained = trained_s(evidence)
+    trained = evidence.trained_s
     if trained <= 0:
         return None
     useful_s = sum(evidence.time_s[name] for name in _TRAINING)
-    idle = idle_s(evidence) if is_on_device(evidence) else None
+    idle = evidence.idle_s if is_on_device(evidence) else None
     share = max(0.0, useful_s - (idle or 0.0)) / trained
     if share < _LEAST_SHARE:
         return None

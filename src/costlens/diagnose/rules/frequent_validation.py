@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from costlens.diagnose.finding import Remedy, Rule, Verdict
-from costlens.diagnose.measures import percent, reach, trained_s, whole_attempt
+from costlens.diagnose.measures import percent, reach
 from costlens.diagnose.wording import loss
 
 if TYPE_CHECKING:
@@ -32,17 +32,17 @@ def _judge(evidence: Evidence) -> Verdict:
     Saved: their time less that of every ``k``-th of them, ``k`` being the least number with which
     they take no more than a tenth.
     """
-    whole = whole_attempt(evidence)
-    spent_s, trained = whole.time_s["validation"], trained_s(whole)
-    num = reach(whole.now, "attempt", "num_evaluations")
+    whole = evidence.whole
+    spent_s, trained = whole.time_s["validation"], whole.trained_s
     if trained <= 0 or spent_s < _MAX_SHARE * trained:
         return None
+    num = reach(whole.now, "attempt", "num_evaluations")
     if num is not None and num < _LEAST_EVALUATIONS:
         return None
     other_s = trained - spent_s
     good_s = _GOOD_SHARE / (1 - _GOOD_SHARE) * other_s
     every = max(2, math.ceil(spent_s / good_s)) if good_s > 0 else 2
-    share = evidence.share(trained_s(evidence))
+    share = evidence.share(evidence.trained_s)
     saved = spent_s * (1 - 1 / every) / trained * share
     text = [f"evaluation takes {percent(spent_s / trained)} of the training's time"]
     if num:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from costlens.diagnose.data_supply import is_paced_by_loader
 from costlens.diagnose.finding import Abstention, Remedy, Rule, Verdict
-from costlens.diagnose.measures import MIN_SHARE, idle_s, is_on_device
+from costlens.diagnose.measures import MIN_SHARE, is_on_device
 from costlens.diagnose.wording import loss
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def _judge(evidence: Evidence) -> Verdict:
         return Abstention(_NAME, "what the training computes in: run.autocast(), or a Trainer")
     if best is None or part.effective not in _FULL or is_paced_by_loader(evidence):
         return None
-    busy_s = evidence.iteration_s - evidence.time_s["data_wait"] - (idle_s(evidence) or 0.0)
+    busy_s = evidence.iteration_s - evidence.time_s["data_wait"] - (evidence.idle_s or 0.0)
     lost_s = busy_s * (1 - 1 / _LEAST_SPEED_UP)
     if lost_s < MIN_SHARE * evidence.iteration_s:
         return None

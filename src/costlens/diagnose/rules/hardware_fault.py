@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from costlens.diagnose.finding import Place, Rule, Severity, Verdict
-from costlens.diagnose.measures import pair_gpus
 from costlens.diagnose.wording import danger
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ def _judge(evidence: Evidence) -> Verdict:
 
     It saves nothing by itself: it says which hardware the next failure will come from.
     """
-    faulty = [(pair[0], lines) for pair in pair_gpus(evidence) if (lines := _describe(pair))]
+    faulty = [(pair[0], lines) for pair in evidence.gpus if (lines := _describe(pair))]
     if not faulty:
         return None
     host = evidence.now.rank.host_name
@@ -58,13 +57,17 @@ def _judge(evidence: Evidence) -> Verdict:
 
 def _describe(pair: tuple[GpuPart, GpuPart | None]) -> list[str]:
     part, before = pair
-    name = f"GPU {part.uuid}" + (f" at {part.pci_id}" if part.pci_id else "")
     earlier = {} if before is None else before.errors
+    num_losses = 0 if before is None else before.num_losses
+    is_calm = not part.is_lost and not part.is_remap_pending and part.num_losses == num_losses
+    if is_calm and part.errors == earlier:
+        return []  # as nearly always
+    name = f"GPU {part.uuid}" + (f" at {part.pci_id}" if part.pci_id else "")
     risen = {kind: count - earlier.get(kind, 0) for kind, count in part.errors.items()}
     lines = [
         f"{name} has {risen[kind]} {text}" for kind, text in _COUNTS.items() if risen.get(kind)
     ]
-    if part.is_lost or part.num_losses > (0 if before is None else before.num_losses):
+    if part.is_lost or part.num_losses > num_losses:
         lines.append(f"the driver has lost {name}")
     if part.is_remap_pending:
         lines.append(f"{name} has memory rows that wait for a reset to be remapped")

@@ -61,8 +61,11 @@ def _judge(evidence: Evidence) -> Verdict:
 def _judge_growth(evidence: Evidence, what: str, used: _Reader, left: _Reader) -> str | None:
     if evidence.before is None:
         return None
-    before, now, free = used(evidence.before), used(evidence.now), left(evidence.now)
-    if before is None or now is None or free is None or now - before < _MIN_BYTES:
+    before, now = used(evidence.before), used(evidence.now)
+    if before is None or now is None or now - before < _MIN_BYTES:
+        return None
+    free = left(evidence.now)
+    if free is None:
         return None
     per_s = (now - before) / evidence.total_s
     if free / per_s > _SOON_S:

@@ -25,6 +25,8 @@ def _judge(evidence: Evidence) -> Verdict:
 
     Saved: the time of the iterations that led to them.
     """
+    if not evidence.now.progress.skipped_steps:
+        return None
     skipped, made = (
         rise(evidence, "progress", name) for name in ("skipped_steps", "optimizer_steps")
     )

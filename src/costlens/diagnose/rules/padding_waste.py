@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from costlens.diagnose.data_supply import is_paced_by_loader
 from costlens.diagnose.finding import Abstention, Remedy, Rule, Verdict
-from costlens.diagnose.measures import MIN_SHARE, idle_s, is_on_device, percent, rise
+from costlens.diagnose.measures import MIN_SHARE, is_on_device, percent, rise
 from costlens.diagnose.wording import loss
 
 if TYPE_CHECKING:
@@ -31,18 +31,22 @@ def _judge(evidence: Evidence) -> Verdict:
 
     Saved: that share of the time in which positions are computed, for packed batches hold none.
     """
+    if evidence.now.progress.slots is None:
+        return None
     slots, tokens = (rise(evidence, "progress", name) for name in ("slots", "tokens"))
-    if not slots or is_paced_by_loader(evidence):
+    if not slots:
         return None
     if tokens is None:
         return Abstention(
             _NAME, "tokens without padding: run.iteration(tokens=…), or attention_mask"
         )
     waste = 1 - min(1.0, tokens / slots)
+    if waste < _MIN_WASTE or is_paced_by_loader(evidence):
+        return None
     # A device that waits for its host would wait longer, were its kernels shorter.
-    idle = (idle_s(evidence) or 0.0) if is_on_device(evidence) else 0.0
+    idle = (evidence.idle_s or 0.0) if is_on_device(evidence) else 0.0
     lost_s = waste * max(0.0, sum(evidence.time_s[name] for name in _GROWING) - idle)
-    if waste < _MIN_WASTE or lost_s < MIN_SHARE * evidence.iteration_s:
+    if lost_s < MIN_SHARE * evidence.iteration_s:
         return None
     saved = evidence.share(lost_s)
     text = [f"{percent(waste)} of {slots:.0f} positions are padding"]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from costlens.diagnose.finding import Remedy, Rule, Verdict
 from costlens.diagnose.lumps import compile_s
-from costlens.diagnose.measures import MIN_SHARE, percent, reach, rise, whole_attempt
+from costlens.diagnose.measures import MIN_SHARE, percent, reach, rise
 from costlens.diagnose.wording import loss
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def _judge(evidence: Evidence) -> Verdict:
 
     Saved: their time; shapes that are marked as dynamic are compiled once.
     """
-    whole = whole_attempt(evidence)
+    whole = evidence.whole
     num = reach(whole.now, "compiler", "num_compilations")
     if num is None or not rise(evidence, "compiler", "num_compilations"):
         return None  # whatever there was has come to an end

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from costlens.diagnose.data_supply import is_paced_by_loader
 from costlens.diagnose.finding import Abstention, Place, Remedy, Rule, Verdict
-from costlens.diagnose.measures import MIN_SHARE, is_on_device, pair_gpus, percent, rise_of
+from costlens.diagnose.measures import MIN_SHARE, is_on_device, percent, rise_of
 from costlens.diagnose.throttles import REASONS, find_held
 from costlens.diagnose.wording import loss
 
@@ -26,7 +26,7 @@ def _judge(evidence: Evidence) -> Verdict:
     """
     if not is_on_device(evidence):
         return None
-    held = [(found, pair) for pair in pair_gpus(evidence) if (found := find_held(pair))]
+    held = [(found, pair) for pair in evidence.gpus if (found := find_held(pair))]
     if not held or is_paced_by_loader(evidence):
         return None
     (share, reason), pair = max(held, key=lambda each: each[0][0])

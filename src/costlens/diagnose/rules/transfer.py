@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from costlens.diagnose.data_supply import is_paced_by_loader
 from costlens.diagnose.finding import Abstention, Remedy, Rule, Verdict
-from costlens.diagnose.measures import MIN_SHARE, idle_s, is_on_device, percent, received_bytes
+from costlens.diagnose.measures import MIN_SHARE, is_on_device, percent, received_bytes
 from costlens.diagnose.wording import loss
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def _judge(evidence: Evidence) -> Verdict:
     host_s = evidence.host_s["transfer"]
     if host_s < MIN_SHARE * evidence.iteration_s:
         return None
-    idle = idle_s(evidence)
+    idle = evidence.steady_idle_s
     if idle is None:
         return Abstention(_NAME, "the device's utilization, sampled through NVML")
     exposed_s = min(idle, host_s)
