@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import costlens
 from costlens.export.record import read_run
 from costlens.storage.run_folder import RunFolder
+from costlens.storage.runs import open_run
 from tests.made_runs import usual_price, write_run
 from tests.unit.account.build import START
 
@@ -149,6 +152,27 @@ def test_a_phone_scrolls_down_only(
         page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true })")
         width = page.evaluate("document.documentElement.scrollWidth")
     assert width <= 360
+
+
+def test_the_page_of_a_real_run_is_drawn(
+    chromium: Browser, publish: Publish, tmp_path: Path
+) -> None:
+    """A loop that has just run: its windows, its host and its loss are on the page."""
+    run = costlens.start(
+        "real", config=costlens.Config(dir=str(tmp_path / "runs"), window_s=0.5, summary=False)
+    )
+    for number in range(60):
+        with run.iteration(samples=4) as iteration:
+            time.sleep(0.03)
+            iteration.log(loss=1 / (1 + number))
+    run.finish()
+    folder = open_run("real", str(tmp_path / "runs"))
+    with _opened(chromium, publish(folder)) as page:
+        values = dict(_values(page))
+        charts = page.eval_on_selector_all("[data-chart]", "all => all.map(o => o.dataset.chart)")
+        assert page.locator("h1").inner_text().split() == ["real", "completed"]
+    assert values["quality.loss.last"] == str(1 / 60)
+    assert {"ledger-chart", "quality-q0", "bins-chart", "use-memory-ratio"} <= {*charts}
 
 
 def test_a_change_of_scheme_needs_no_new_drawing(

@@ -24,6 +24,7 @@ __all__ = ["describe_attempts", "describe_ranks", "outcome_tone"]
 _MAX_ATTEMPTS = 100
 _MAX_RANKS = 128
 _MAX_DRAWN = 256
+_MAX_NAMED = 8
 _TRAINING = frozenset(phase.name.lower() for phase in PRODUCTIVE_PHASES)
 _TONES: dict[Outcome, Tone] = {
     Outcome.RUNNING: "",
@@ -135,8 +136,7 @@ def describe_ranks(record: RunRecord) -> Section:
 
 
 def _lead(record: RunRecord, timed: Sequence[RankSummary]) -> str:
-    missing = record.attempts[-1].missing_ranks
-    silent = f" Ranks that do not report: {', '.join(map(str, missing[:8]))}." if missing else ""
+    silent = _tell_silent(record.attempts[-1])
     if len(timed) < 2:
         num = len(record.ranks)
         return ("One rank." if num == 1 else f"{show_count(num)} ranks.") + silent
@@ -148,6 +148,16 @@ def _lead(record: RunRecord, timed: Sequence[RankSummary]) -> str:
         f"{show_duration(slow.median_iteration_s or 0.0)} on rank {slow.rank} "
         f"({slow.host_name}).{silent}"
     )
+
+
+def _tell_silent(attempt: AttemptSummary) -> str:
+    named = attempt.missing_ranks[:_MAX_NAMED]
+    # Where none reports, the run itself is gone, which the head of the page says.
+    if not named or not attempt.num_reporting:
+        return ""
+    more = attempt.world_size - attempt.num_reporting - len(named)
+    rest = f" and {more:,} more" if more > 0 else ""
+    return f" Ranks that do not report: {', '.join(map(str, named))}{rest}."
 
 
 def _draw_medians(ranks: Sequence[RankSummary]) -> Chart:

@@ -36,6 +36,12 @@ _UNITS = {
 }
 
 
+_BASES = {
+    "tokens": "Tokens are those that are no padding.",
+    "slots": "Tokens are positions, padding included: nobody counts the others.",
+}
+
+
 def describe_units(record: RunRecord) -> Section:
     """Return the section: money per unit of work, the budget, energy and MFU."""
     cost = record.cost
@@ -51,7 +57,7 @@ def describe_units(record: RunRecord) -> Section:
         ["energy of the GPUs", _energy(record)],
         ["model FLOPs utilization", _mfu(record)],
     ]
-    basis = None if cost.token_basis is None else f"A token is one of {cost.token_basis}."
+    basis = None if cost.token_basis is None else _BASES[cost.token_basis]
     table = Table("What a unit of work costs", ("", "value"), rows, basis, is_open=True)
     return Section("units", "Unit costs", lead=_lead(record), tables=[table])
 

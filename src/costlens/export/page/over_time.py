@@ -67,6 +67,7 @@ def _words(name: str) -> str:
 def _draw(rows: Rows) -> Chart:
     phases = list(rows.phases)
     axis = {"format": ".0%", "tickCount": 4}
+    hue = {"field": "phase", "type": "nominal", "legend": None, "scale": scale_of(phases, "phase")}
     spec: Spec = {
         "data": {"name": "columns"},
         "height": 240,
@@ -77,17 +78,14 @@ def _draw(rows: Rows) -> Chart:
                     {"filter": "datum.share > 0"},
                     {"stack": "share", "groupby": ["a"], "as": ["low", "high"]},
                 ],
-                "mark": {"type": "rect", "strokeWidth": 0},
+                # A line of its own colour closes the seam between two columns.
+                "mark": {"type": "rect", "strokeWidth": 0.6},
                 "encoding": {
                     **COLUMN_X,
                     "y": quantity("low", axis=axis, scale={"domain": [0, 1]}),
                     "y2": {"field": "high"},
-                    "color": {
-                        "field": "phase",
-                        "type": "nominal",
-                        "legend": None,
-                        "scale": scale_of(phases, "phase"),
-                    },
+                    "color": hue,
+                    "stroke": hue,
                 },
             },
             hover(
