@@ -14,7 +14,7 @@ from costlens.core.clock import NS_PER_S, Clock
 __all__ = ["Standstill"]
 
 _LEAST_NS = NS_PER_S // 2
-_MAX_BUSY_SHARE = 0.1
+_MAX_BUSY_SHARE = 0.3
 
 
 class Standstill:
@@ -38,6 +38,7 @@ class Standstill:
         self._cpu_clock = cpu_clock
         self._slept_ns = 0
         self._cpu_ns = 0
+        self._usual_cpus = 0.0
 
     def sleep(self) -> None:
         """Note that the thread goes to sleep."""
@@ -49,6 +50,12 @@ class Standstill:
         Args:
             wait_s: How long it meant to sleep at most, >= 0.
         """
-        late_ns = self._clock() - self._slept_ns - int(wait_s * NS_PER_S)
-        if late_ns >= _LEAST_NS and self._cpu_clock() - self._cpu_ns < _MAX_BUSY_SHARE * late_ns:
+        elapsed_ns, used_ns = self._clock() - self._slept_ns, self._cpu_clock() - self._cpu_ns
+        late_ns = elapsed_ns - int(wait_s * NS_PER_S)
+        if late_ns < _LEAST_NS:
+            self._usual_cpus = used_ns / max(1, elapsed_ns)
+            return
+        # Before the stop and after it the other threads work as they usually do.
+        usual_ns = self._usual_cpus * wait_s * NS_PER_S
+        if used_ns - usual_ns < _MAX_BUSY_SHARE * late_ns:
             self.total_ns += late_ns

@@ -34,6 +34,18 @@ def test_anything_else_is_none(meant_s: float, slept_s: float, used_s: float) ->
     assert sleep(meant_s=meant_s, slept_s=slept_s, used_s=used_s) == 0.0
 
 
+def test_work_before_the_stop_is_no_work_during_it() -> None:
+    """Eight threads that work as ever until they are all stopped, in the midst of a short sleep."""
+    now, cpu = [0], [0]
+    standstill = Standstill(lambda: now[0], lambda: cpu[0])
+    for slept_s in (0.25, 1.25):
+        standstill.sleep()
+        now[0] += round(slept_s * NS_PER_S)
+        cpu[0] += 8 * NS_PER_S // 4
+        standstill.wake(0.25)
+    assert standstill.total_ns == NS_PER_S
+
+
 def test_stops_add_up() -> None:
     """Two stops of a run are both in the sum."""
     now = [0]
