@@ -20,6 +20,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -383,11 +384,18 @@ def with_address(config: str, url: str) -> str:
     return re.sub(r"http://127\.0\.0\.1:\d+", url, config)
 
 
+@cache
+def _can_unshare() -> bool:
+    command = ["unshare", "--map-root-user", "--mount", "true"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
 @pytest.fixture
 def backends(require: Callable[[str, bool, str], None], tmp_path: Path) -> Backends:
     """Return what starts the back-ends, where `make backends` has unpacked them."""
     missing = [name for name in PROGRAMS if not program(name).exists()]
     require("backends", not missing, f"`make backends` has not unpacked {', '.join(missing)}")
+    require("backends", _can_unshare(), "no process may have a mount namespace of its own here")
     return Backends(tmp_path)
 
 

@@ -9,6 +9,7 @@ from grafana.alerts import (
     hardware,
     liveness,
     money,
+    progress,
     quality,
     recording,
     telemetry,
@@ -19,6 +20,7 @@ __all__ = ["ALERTS", "GROUPS", "RECORDINGS"]
 
 ALERTS: tuple[Alert, ...] = (
     *liveness.ALERTS,
+    *progress.ALERTS,
     *bottleneck.ALERTS,
     *hardware.ALERTS,
     *checkpoints.ALERTS,

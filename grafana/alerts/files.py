@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from grafana.alerts.render import render_rules, render_runbook
+from grafana.alerts.render import render_rules
+from grafana.alerts.runbook import render_runbook
 
 __all__ = ["alert_files"]
 

@@ -157,3 +157,22 @@ def test_every_exported_name_is_in_the_catalogue(
     """Nothing is exported that the catalogue, and so the documentation, does not know."""
     _run(PLAIN, tmp_path, OTEL_EXPORTER_OTLP_ENDPOINT=otlp_receiver.endpoint)
     assert {point.name for point in otlp_receiver.points()} <= {metric.name for metric in METRICS}
+
+
+def test_exemplars_of_a_whole_run_lead_to_its_spans(
+    otlp_receiver: OtlpReceiver, tmp_path: Path
+) -> None:
+    """Metrics and traces of one process: an exemplar of a duration names an iteration's span."""
+    _run(PLAIN, tmp_path, OTEL_EXPORTER_OTLP_ENDPOINT=otlp_receiver.endpoint)
+    named = {
+        (exemplar.trace_id, exemplar.span_id)
+        for point in otlp_receiver.points("costlens.iteration.duration")
+        for exemplar in point.proto.exemplars
+    }
+    iterations = {
+        (span.proto.trace_id, span.proto.span_id)
+        for span in otlp_receiver.spans()
+        if span.proto.name == "costlens.iteration"
+    }
+    assert named
+    assert named <= iterations

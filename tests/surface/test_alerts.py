@@ -14,7 +14,8 @@ import pytest
 from costlens.export.catalog import METRICS
 from grafana.alerts.catalogue import ALERTS, RECORDINGS
 from grafana.alerts.model import Alert
-from grafana.alerts.render import annotations, fill, render_runbook, render_tests, scaled
+from grafana.alerts.render import annotations, fill, render_tests, scaled
+from grafana.alerts.runbook import render_runbook
 from grafana.alerts.situations import QUIET
 from grafana.names import label_name, series_names
 from grafana.settings import SETTINGS
