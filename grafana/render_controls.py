@@ -50,7 +50,7 @@ def _query_variable(name: str, query: str) -> builders.QueryVariable:
 
 
 def _many(variable: builders.QueryVariable) -> builders.QueryVariable:
-    everything = models.VariableOption(selected=True, text="All", value="$__all")
+    everything = models.VariableOption(selected=True, text=["All"], value=["$__all"])
     # ".*" also fits what has no such label, and no list of ten thousand ranks is sent.
     return variable.multi(True).include_all(True).all_value(".*").current(everything)
 

@@ -36,6 +36,7 @@ SAVINGS = Panel(
             f"sort_desc(sum by ({_NAME}, costlens_cost_currency) "
             f"({select('costlens.finding.cost.rate', THE_RANKS)}))",
             "{{costlens_finding_name}} {{costlens_cost_currency}}/h",
+            is_instant=True,
         ),
     ),
     kind="bars",
@@ -55,6 +56,7 @@ FLEET_SAVINGS = Panel(
             )
             + "))",
             "{{costlens_run_id}} {{costlens_finding_name}} {{costlens_cost_currency}}/h",
+            is_instant=True,
         ),
     ),
     kind="bars",
