@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from costlens.core.clock import NS_PER_S, Anchor
+from costlens.core.device_records import GpuPart
 from costlens.core.phases import NAMES, NUM_PHASES
 from costlens.core.quality import Quality, Summary
 from costlens.core.records import RankRecord, WindowPart
@@ -116,6 +118,20 @@ def test_each_heartbeat_replaces_the_record_and_keeps_the_newest_windows(folder:
     segment = [WindowPart.model_validate_json(line) for line in folder.read_segments(1, 3)]
     assert [window.index for window in segment] == list(range(60))
     assert segment[15] == record.windows[0]
+
+
+def test_a_window_tells_how_busy_the_devices_were_in_it(folder: RunFolder) -> None:
+    """Records hold sums since the attempt began; each window has the share of its own time."""
+    exporter = RecordExporter(lambda: folder)
+    for index, busy_s in enumerate((9.0, 9.5, 19.5)):
+        snapshot = _snapshot(index, is_last=index == 2)
+        gpu = GpuPart(uuid="a", busy_s=busy_s, utilization_s=10.0 * (index + 1))
+        record = snapshot.record.model_copy(update={"gpus": [gpu]})
+        exporter.export(replace(snapshot, record=record))
+    windows = [WindowPart.model_validate_json(line) for line in folder.read_segments(1, 3)]
+    told = [window.use.gpu_utilization for window in windows if window.use is not None]
+    assert told == [0.9, 0.05, 1.0]
+    assert b"null" not in b"".join(folder.read_segments(1, 3))
 
 
 def test_nothing_is_left_in_memory_when_the_attempt_ends(folder: RunFolder) -> None:
