@@ -7,8 +7,9 @@ import pytest
 from costlens.core.loading_records import LoadingPart, LooksPart
 from costlens.core.precision_records import PrecisionPart
 from costlens.core.torch_records import AllocatorPart, CompilerPart
-from costlens.diagnose.finding import Severity
+from costlens.diagnose.finding import Finding, Severity
 from costlens.diagnose.rules import (
+    RULES,
     compute_bound,
     fragmentation,
     full_precision,
@@ -80,6 +81,22 @@ def test_waits_for_results_let_host_and_device_take_turns() -> None:
     assert found.saved_share == pytest.approx(50 / 120, rel=0.01)
     assert ".item()" in found.remedies[0].text
     assert small_batch.RULE.judge(evidence) is None
+
+
+def test_idling_that_hooks_explain_is_theirs() -> None:
+    """A host that waits for the loss, and then works in hooks for 30 s, is slow in its hooks."""
+    looks = LooksPart(num_iterating=200, in_sync=100)
+    host_s = {"callbacks": 30.0, "compute": 70.0}
+    assert sync_points.RULE.judge(on_device(host_s=host_s, gpu=idling(30.0), looks=looks)) is None
+
+
+def test_a_slice_without_utilization_is_not_idle() -> None:
+    """C076: a MIG device that tells no utilization is unknown, never at 0 %: nothing is found."""
+    gpu = make_gpu(0, 0, absent={"utilization": "not_supported"})
+    looks = LooksPart(num_iterating=200, in_sync=100)
+    evidence = on_device(gpu=gpu, looks=looks)
+    found = [rule.judge(evidence) for rule in RULES]
+    assert [verdict.name for verdict in found if isinstance(verdict, Finding)] == ["compute_bound"]
 
 
 def test_rare_waits_for_results_are_no_sync_points() -> None:

@@ -53,6 +53,8 @@ def _estimate_s(evidence: JobEvidence) -> float | Abstention | None:
     """Return the seconds of all ranks in collectives; None where something else explains them."""
     if not all(is_on_device(own) for own in evidence.ranks):
         return Abstention(_NAME, "time in collectives: on CPUs it is part of the backward pass")
+    if evidence.starvation is not None:
+        return Abstention(_NAME, "batches in time: ranks that wait for a late one spin as well")
     found = [_find_share(own) for own in evidence.ranks]
     known = [share for share in found if share is not None]
     if len(known) < len(found):
@@ -60,15 +62,7 @@ def _estimate_s(evidence: JobEvidence) -> float | Abstention | None:
     slowness = evidence.slowness
     if min(known) <= 0 or (slowness is not None and slowness.ranks):
         return None
-    pairs = zip(known, evidence.ranks, strict=True)
-    return sum(max(0.0, s - _late_share(evidence, own)) * own.iteration_s for s, own in pairs)
-
-
-def _late_share(evidence: JobEvidence, own: Evidence) -> float:
-    """Return the share of iterations in which a rank waits in collectives for late batches."""
-    if evidence.starvation is None or own.iteration_s <= 0:
-        return 0.0
-    return max(0.0, evidence.starvation.share - own.time_s["data_wait"] / own.iteration_s)
+    return sum(s * own.iteration_s for s, own in zip(known, evidence.ranks, strict=True))
 
 
 def _find_share(own: Evidence) -> float | None:

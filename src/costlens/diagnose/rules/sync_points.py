@@ -17,6 +17,10 @@ __all__ = ["RULE"]
 
 _NAME = "sync_points"
 
+# Where hooks, loggers and copies take so much of the idling, they are what the device waits for:
+# a host that waits for results once an iteration is ordinary.
+_EXPLAINED = 0.85
+
 
 def _judge(evidence: Evidence) -> Verdict:
     """Find a device that idles beside a host that stands in ``item()`` and its kin.
@@ -31,6 +35,8 @@ def _judge(evidence: Evidence) -> Verdict:
     if found.sync_share is None:
         return Abstention(_NAME, "looks at the training thread: a run of a few minutes")
     if found.sync_share < MIN_SYNC_SHARE:
+        return None
+    if found.otherwise_s >= _EXPLAINED * found.idle_s:
         return None
     host_s = (1 - found.sync_share) * found.moving_s
     saved_s = found.moving_s - max(found.busy_s, host_s)
