@@ -104,7 +104,7 @@ class FindingPart(Part):
         description="Share of the paid time that each of the remedies would save.",
     )
     traceql: Sentence | None = Field(None, description="A search for spans that show it.")
-    runbook: Word | None = Field(None, description="Its section in the runbook.")
+    runbook: Word | None = Field(None, description="Its section in docs/findings.md.")
     places: list[PlacePart] = Field(
         default_factory=list, max_length=MAX_RANKS_NAMED, description="Hardware to avoid."
     )
