@@ -150,6 +150,7 @@ class Rank:
         """Read all meters now."""
         counts = self.loader.counts
         self.trace.meter_times_s.append(self.host_s)
+        self.trace.device_times_s.append(max(self.device_s, self.trace.ready_s))
         self.trace.meters.append(
             (
                 *(self._busy_s, self._sm_s, self._tensor_s, 0.6 * self._sm_s, self._spin_s),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-__all__ = ["METERS", "Cut", "Trace"]
+__all__ = ["DEVICE_METERS", "METERS", "Cut", "Trace"]
 
 METERS = (
     *("busy_s", "sm_s", "tensor_s", "dram_s", "spin_s", "throttled_s"),
@@ -16,6 +16,11 @@ METERS = (
     "stopped_s",
 )
 """Sums of a rank since its start, in the order in which a trace holds them."""
+
+DEVICE_METERS = frozenset(
+    {"busy_s", "sm_s", "tensor_s", "dram_s", "spin_s", "throttled_s", "copied_bytes"}
+)
+"""Those that rise as the device works, and not as the host enqueues."""
 
 
 class Cut(NamedTuple):
@@ -60,6 +65,7 @@ class Trace:
         spans: Phase and end of everything the host did, one after the other.
         cuts: Iterations.
         meter_times_s: When the meters were read.
+        device_times_s: When the device had done what they showed then of it.
         meters: What they showed, in the order of ``METERS``.
         saves: Ends of the saves.
         validations: Ends of the validations.
@@ -72,6 +78,7 @@ class Trace:
     spans: list[tuple[int, float]] = field(default_factory=list)
     cuts: list[Cut] = field(default_factory=list)
     meter_times_s: list[float] = field(default_factory=list)
+    device_times_s: list[float] = field(default_factory=list)
     meters: list[tuple[float, ...]] = field(default_factory=list)
     saves: list[float] = field(default_factory=list)
     validations: list[float] = field(default_factory=list)
