@@ -13,7 +13,7 @@ import yaml
 
 from grafana.alerts.catalogue import ALERTS
 from grafana.alerts.model import AREAS, Alert
-from grafana.alerts.render import annotations, fill
+from grafana.alerts.render import annotate, fill
 from grafana.settings import SETTINGS, promql_duration
 
 __all__ = ["managed_alert_files"]
@@ -73,7 +73,7 @@ def _rule(alert: Alert) -> Mapping[str, Any]:
         "execErrState": "Error",
         "for": promql_duration(held_s) if held_s else "0s",
         "labels": {"severity": alert.severity, "area": alert.area},
-        "annotations": {name: _translate(text) for name, text in annotations(alert).items()},
+        "annotations": {name: _translate(text) for name, text in annotate(alert).items()},
         "isPaused": False,
     }
 

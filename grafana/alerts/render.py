@@ -23,7 +23,7 @@ from grafana.settings import SETTINGS, Settings, Thresholds, promql_duration
 
 __all__ = [
     "GENERATED",
-    "annotations",
+    "annotate",
     "fill",
     "render_rules",
     "render_tests",
@@ -76,7 +76,7 @@ def fill(text: str, settings: Settings = SETTINGS) -> str:
     return _PLACEHOLDER.sub(put, text)
 
 
-def annotations(alert: Alert, settings: Settings = SETTINGS) -> dict[str, str]:
+def annotate(alert: Alert, settings: Settings = SETTINGS) -> dict[str, str]:
     """Return what people read, and where the links of an alert lead."""
     links = settings.links
     found = {
@@ -159,7 +159,7 @@ def _rule(alert: Alert, settings: Settings) -> dict[str, Any]:
         "expr": fill(alert.expr, settings),
         **({"for": promql_duration(held)} if held else {}),
         "labels": {"severity": alert.severity, "area": alert.area},
-        "annotations": annotations(alert, settings),
+        "annotations": annotate(alert, settings),
     }
 
 
@@ -184,7 +184,7 @@ def render_tests(
             look = {"eval_time": case.at, "alertname": alert.name, "exp_alerts": expected}
             tests.append(_test(f"{alert.name}: {case.about}", case.series, [look]))
     for case in quiet:
-        looks = [
+        looks: list[dict[str, Any]] = [
             {"eval_time": at, "alertname": alert.name, "exp_alerts": []}
             for alert in ALERTS
             for at in ("10m", "24m", "50m")
@@ -210,7 +210,7 @@ def _expected(alert: Alert, case: Case, settings: Settings) -> list[dict[str, An
     if case.labels is None:
         return []
     labels = dict(case.labels)
-    texts = {name: _put_labels(text, labels) for name, text in annotations(alert, settings).items()}
+    texts = {name: _put_labels(text, labels) for name, text in annotate(alert, settings).items()}
     return [
         {
             "exp_labels": {**labels, "severity": alert.severity, "area": alert.area},

@@ -14,7 +14,7 @@ import pytest
 from costlens.export.catalog import METRICS
 from grafana.alerts.catalogue import ALERTS, RECORDINGS
 from grafana.alerts.model import Alert
-from grafana.alerts.render import annotations, fill, render_tests, scaled
+from grafana.alerts.render import annotate, fill, render_tests, scaled
 from grafana.alerts.runbook import render_runbook
 from grafana.alerts.situations import QUIET
 from grafana.names import label_name, series_names
@@ -126,7 +126,7 @@ def test_every_query_is_bounded() -> None:
 def test_an_alert_has_all_that_people_need(alert: Alert) -> None:
     """Name, words with the numbers, three checks, queries, and links to runbook and dashboard."""
     assert re.fullmatch(r"Costlens[A-Za-z]+", alert.name)
-    notes = annotations(alert)
+    notes = annotate(alert)
     assert {"summary", "description", "runbook_url", "dashboard_url"} <= notes.keys()
     assert "$value" in alert.description
     assert "$value" not in alert.summary
@@ -156,7 +156,7 @@ def test_the_runbook_has_a_section_each() -> None:
     headings = re.findall(r"^## (\w+)$", render_runbook(), re.MULTILINE)
     assert headings == [alert.name for alert in ALERTS]
     for alert in ALERTS:
-        anchor = annotations(alert)["runbook_url"].partition("#")[2]
+        anchor = annotate(alert)["runbook_url"].partition("#")[2]
         assert anchor in {heading.lower() for heading in headings}
 
 
