@@ -43,7 +43,7 @@ _STALLED = Alert(
         Query(
             "The open phase of every rank and its age",
             "promql",
-            'costlens_phase_open_age_seconds{costlens_run_id="$run"} > 0',
+            'topk by (costlens_rank) (1, costlens_phase_open_age_seconds{costlens_run_id="$run"})',
         ),
         Query(
             "The stack of the training thread",

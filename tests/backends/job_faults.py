@@ -161,7 +161,7 @@ KINDS: dict[str, Callable[[Path], None]] = {
 def main(kind: str, folder: Path) -> None:
     """Train, and stay to be scraped once it is over."""
     # A stall is judged after a minute otherwise.
-    stall.LIMITS = stall.StallLimits(floor_s=2.0)
+    stall.LIMITS = stall.StallLimits(floor_s=3.0)
     expose()
     KINDS[kind](folder)
     time.sleep(SCRAPED_S)

@@ -25,7 +25,7 @@ NO_DATA_IN_RUNBOOK = {
 
 
 NOISY = {"CostlensCostPerTokenRegression", "CostlensTaskSlow"}
-"""They compare with an hour ago, which is six seconds ago here: a number, but no judgement."""
+"""They compare with an hour ago, which is four seconds ago here: a number, but no judgement."""
 
 
 def _without_data(demo: Demo) -> dict[str, list[str]]:
