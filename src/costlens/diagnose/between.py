@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from costlens.diagnose.copies import copied_s
 from costlens.diagnose.launching import MIN_IDLE_SHARE
-from costlens.diagnose.measures import MIN_SHARE, is_event, is_on_device, received_bytes
+from costlens.diagnose.measures import MIN_SHARE, is_event, is_on_device
 
 if TYPE_CHECKING:
     from costlens.diagnose.evidence import Evidence
 
 __all__ = ["held_up_s", "is_held_up"]
-
-# What PCIe carries from pageable memory at most, through a buffer of the driver's.
-_PAGEABLE_BYTES_PER_S = 6e9
 
 
 def is_held_up(evidence: Evidence, phase: str) -> bool:
@@ -42,18 +40,7 @@ def held_up_s(evidence: Evidence, phase: str) -> float | None:
     idle = evidence.steady_idle_s
     if idle is None:
         return None
-    idle = max(0.0, idle - _copied_s(evidence))
+    idle = max(0.0, idle - copied_s(evidence))
     return (
         min(idle, evidence.host_s[phase]) if idle >= MIN_IDLE_SHARE * evidence.iteration_s else 0.0
     )
-
-
-def _copied_s(evidence: Evidence) -> float:
-    """Return for how long the device waited for copies from pageable memory; 0 where unknown.
-
-    No kernel runs beside such a copy, so that nothing else explains this time.
-    """
-    loading = evidence.now.loading
-    if loading is None or loading.pin_memory is not False:
-        return 0.0
-    return min(evidence.host_s["transfer"], received_bytes(evidence) / _PAGEABLE_BYTES_PER_S)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from costlens.diagnose.copies import copied_s
 from costlens.diagnose.measures import is_on_device, rise
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ def find_launching(evidence: Evidence) -> Launching | None:
         return None
     idle = evidence.steady_idle_s
     moving_s = evidence.iteration_s - evidence.time_s["data_wait"]
+    if idle is not None:
+        idle = max(0.0, idle - copied_s(evidence))
     if idle is None or moving_s <= 0 or idle < MIN_IDLE_SHARE * moving_s:
         return None
     otherwise_s = min(idle, sum(evidence.host_s[name] for name in _OTHERWISE))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from costlens.diagnose.finding import Finding, Remedy, Severity
-from costlens.diagnose.lumps import compile_s, retry_s
+from costlens.diagnose.lumps import retry_s
 from costlens.diagnose.measures import MIN_SHARE, percent, rise
 from costlens.diagnose.wording import danger, loss
 
@@ -21,9 +21,6 @@ _LEAST_RETRIES = 3
 # allocator that cuts blocks of 2 and 20 MiB.
 _MIN_SHARE = 0.1
 _MIN_BYTES = 512 * 2**20
-
-# At most, with what it takes until the device works again: launching is a part of an iteration.
-_WITH_RESTART = 1.3
 
 
 def num_retries(evidence: Evidence) -> int:
@@ -49,7 +46,7 @@ def tell_retries(
     """Return the finding of a memory that runs out, with what it costs where that is much.
 
     Each retry waits for all kernels and gives memory back to the driver. Saved: what the iterations
-    that hold one take longer than the others, and what the device idles for it behind that.
+    that hold one take longer than the others.
 
     Args:
         name: The finding.
@@ -59,9 +56,6 @@ def tell_retries(
         severity: How soon somebody should look, where it is a danger only.
     """
     lost_s = retry_s(evidence)
-    # Behind a retry the queue of kernels is empty, and the device idles until it is full again.
-    idle = max(0.0, (evidence.idle_s or 0.0) - compile_s(evidence))
-    lost_s = max(lost_s, min(idle, _WITH_RESTART * lost_s))
     if lost_s < MIN_SHARE * evidence.iteration_s:
         return danger(name, severity, lines, remedies)
     saved = evidence.share(lost_s)

@@ -156,6 +156,16 @@ def test_devices_that_all_spin_spend_their_time_in_collectives() -> None:
     assert found.saved_share == pytest.approx(expected * 100 / 120, rel=0.01)
 
 
+def test_ranks_that_wait_for_late_batches_talk_no_more_than_else() -> None:
+    """Devices that spin for a rank without its batch look the same: it is left open."""
+    activity = {"tensor": 24.0, "sm": 36.0}
+    gpu = make_gpu(70 / 120, 120.0, activity_busy_s=activity, activity_s=120.0)
+    late = on_device({"data_wait": 30.0, "compute": 70.0}, gpu=gpu)
+    verdict = communication.RULE.judge(make_job(*[late] * 4))
+    assert isinstance(verdict, Abstention)
+    assert "batches in time" in verdict.missing
+
+
 def test_active_devices_talk_little() -> None:
     """Units that are active most of the time are no communication."""
     assert communication.RULE.judge(make_job(*[spinning(0.5, sm=0.7)] * 4)) is None

@@ -53,7 +53,7 @@ def _estimate_s(evidence: JobEvidence) -> float | Abstention | None:
     """Return the seconds of all ranks in collectives; None where something else explains them."""
     if not all(is_on_device(own) for own in evidence.ranks):
         return Abstention(_NAME, "time in collectives: on CPUs it is part of the backward pass")
-    if evidence.starvation is not None:
+    if evidence.starvation is not None or any(own.supply is not None for own in evidence.ranks):
         return Abstention(_NAME, "batches in time: ranks that wait for a late one spin as well")
     found = [_find_share(own) for own in evidence.ranks]
     known = [share for share in found if share is not None]

@@ -33,7 +33,8 @@ def _judge(evidence: Evidence) -> Verdict:
 
     Saved: with batches ``k`` times as large the same launches do ``k`` times the work, so a sample
     takes the larger of ``1/k`` of the time now and of what its kernels need of a device that they
-    fill. ``k`` is what the free memory allows, at most 8.
+    fill. ``k`` is what the free memory allows, at most 8. Where nobody tells how many of its
+    multiprocessors work, kernels are taken to fill the device: then it is the least that is saved.
     """
     found = find_launching(evidence)
     if found is None or found.unexplained_s < _MIN_IDLE * found.moving_s:
