@@ -87,6 +87,7 @@ def test_a_planted_cause_is_the_one_finding(loop: str, name: str) -> None:
     assert part.money_per_hour is not None
     assert 0.25 * PRICE_PER_HOUR < Decimal(part.money_per_hour) < PRICE_PER_HOUR
     assert part.remedies
+    assert part.is_open, "the rank has told it while it ran"
     title = find_cause(name).title
     line = first_line(record)
     assert line.startswith(f"1  {title[0].upper()}{title[1:]} · ")

@@ -89,7 +89,7 @@ def explain_unjudged(evidence: Evidence) -> str | None:
         return f"the process stood still for {stopped_s:.0f} s of {total_s:.0f} s"
     num = evidence.num_iterations
     if num >= MIN_ITERATIONS:
-        return None
+        return None if evidence.iteration_s > 0 else "no time was booked to iterations"
     if evidence.now.iteration_time.count == 0:
         is_live = evidence.now.attempt.outcome is Outcome.RUNNING
         return "still starting" if is_live else "it ended before its second iteration"
