@@ -29,9 +29,7 @@ class Cause:
     hidden_by: frozenset[str] = frozenset()
 
 
-_STARVING = frozenset(
-    {"data_preprocessing", "storage_read", "too_few_workers", "worker_startup", "slow_collate"}
-)
+_STARVING = frozenset({"data_preprocessing", "storage_read", "too_few_workers", "slow_collate"})
 
 
 def _starves(title: str, *, hidden_by: frozenset[str] = frozenset()) -> Cause:
@@ -42,7 +40,8 @@ CAUSES: dict[str, Cause] = {
     "data_preprocessing": _starves("preparing the samples keeps the training waiting"),
     "storage_read": _starves("reading the data keeps the training waiting"),
     "too_few_workers": _starves("the data loader has too few workers"),
-    "worker_startup": _starves("the loader's workers are started again and again"),
+    # What passes begin with is another wait than that in their midst.
+    "worker_startup": Cause("the loader's workers are started again and again"),
     "slow_collate": _starves("putting batches together keeps the training waiting"),
     "data_wait": _starves("the training waits for its data", hidden_by=_STARVING),
     "transfer": Cause("moving batches to the device takes long"),

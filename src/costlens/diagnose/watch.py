@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from costlens.core.clock import NS_PER_S
 from costlens.core.records import RankRecord
+from costlens.diagnose.causes import find_cause
 from costlens.diagnose.evidence import Evidence
 from costlens.diagnose.finding import Abstention, Finding, Rule
 from costlens.diagnose.judge import MIN_ITERATIONS, judge
@@ -140,6 +141,7 @@ class FindingWatch:
         return Change(tuple(opened), tuple(closed))
 
     def _let_go(self, names: set[str]) -> list[Standing]:
+        families = {find_cause(name).family for name in names} - {None}
         closed = []
         for name, each in [*self._standing.items()]:
             if name in names:
@@ -147,7 +149,10 @@ class FindingWatch:
             each.num_found, each.num_gone = 0, each.num_gone + 1
             if not each.has_opened:
                 del self._standing[name]
-            elif each.is_open and each.num_gone >= CLOSES_AFTER:
+                continue
+            # The same loss under another name: more is known of it now.
+            is_renamed = find_cause(name).family in families
+            if each.is_open and (is_renamed or each.num_gone >= CLOSES_AFTER):
                 each.is_open = False
                 closed.append(each)
         return closed

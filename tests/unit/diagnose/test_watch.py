@@ -92,6 +92,17 @@ def test_a_cause_that_comes_and_goes_does_not_flap() -> None:
     assert (live.opened, live.closed) == (["data_wait"], [])
 
 
+def test_the_same_loss_under_another_name_is_over_at_once() -> None:
+    """Once it is known why data is late, that it is late for another reason stands no longer."""
+    live = Live(waits("data_preprocessing"))
+    live.window(0.5, num=6)
+    live.watch.rules = [waits("slow_collate")]
+    live.window(0.5)
+    assert (live.opened, live.closed) == (["data_preprocessing"], ["data_preprocessing"])
+    live.window(0.5, num=OPENS_AFTER)
+    assert live.opened == ["data_preprocessing", "slow_collate"]
+
+
 def test_evaluation_neither_opens_nor_closes() -> None:
     """While only evaluation runs there is nothing to judge: what stands stands, afterwards too."""
     live = Live()
