@@ -57,7 +57,11 @@ def retry_s(evidence: Evidence) -> float:
         if left <= 0:
             break
     turns_s = rise(evidence, "loading", "first_wait_s") or 0.0
-    return max(0.0, held_ns / NS_PER_S - compile_s(evidence) - turns_s)
+    longer_s = max(0.0, held_ns / NS_PER_S - compile_s(evidence) - turns_s)
+    # Long iterations may also have waited for their batches: then the device's idling is all that
+    # surely was the retries'.
+    late_s = max(0.0, evidence.time_s["data_wait"] - turns_s)
+    return max(longer_s - late_s, min(longer_s, evidence.idle_s or 0.0))
 
 
 def measure_steady_idle_s(evidence: Evidence) -> float | None:

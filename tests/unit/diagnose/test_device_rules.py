@@ -255,6 +255,17 @@ def test_an_allocator_that_runs_out_again_and_again() -> None:
     assert fragmentation.RULE.judge(on_device(allocator=allocator)) is None
 
 
+def test_long_waits_for_batches_are_not_the_allocators() -> None:
+    """Twenty iterations waited for their batches: retries that idle no device cost nothing."""
+    allocator = AllocatorPart(reserved_bytes=78 * GIBIBYTE, num_alloc_retries=20)
+    durations = (1.07,) * 20 + (0.08,) * 980
+    times = {"data_wait": 20.0, "compute": 80.0}
+    gpu = make_gpu(79.5 / 120, 120.0)
+    evidence = on_device(times, gpu=gpu, allocator=allocator, durations_s=durations)
+    found = find(memory_pressure.RULE, evidence)
+    assert found.saved_share is None
+
+
 def test_memory_in_pieces_is_fragmentation() -> None:
     """Much is free and the allocator runs out all the same: segments that can grow help."""
     allocator = AllocatorPart(
