@@ -7,10 +7,10 @@ import numpy as np
 from benchmarks.diagnosis.healthy import HOPPER
 from benchmarks.diagnosis.job import Job
 from benchmarks.diagnosis.meters import Meters
-from benchmarks.diagnosis.plain import fields_of
 from costlens.account.device_meter import DeviceIdentity, DeviceMeter, Sample
 from costlens.core.clock import NS_PER_S
 from costlens.core.device_records import GpuDriverPart
+from costlens.core.torch_records import AllocatorPart
 
 __all__ = ["SAMPLE_S", "GpuFacts"]
 
@@ -63,7 +63,7 @@ class GpuFacts:
         return {
             "gpu_driver": driver,
             "gpus": [self._meter.part()],
-            "allocator": fields_of("allocator", **self._allocator(now_s)),
+            "allocator": AllocatorPart(**self._allocator(now_s)),
         }
 
     def _sample(self, at: int) -> None:

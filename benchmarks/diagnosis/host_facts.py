@@ -8,7 +8,6 @@ import numpy as np
 
 from benchmarks.diagnosis.job import Job
 from benchmarks.diagnosis.meters import Meters
-from benchmarks.diagnosis.plain import fields_of
 from costlens.core.clock import NS_PER_S
 from costlens.core.host_records import (
     READ_BOUNDS_S,
@@ -18,7 +17,9 @@ from costlens.core.host_records import (
     ProcessPart,
     ReadsPart,
 )
+from costlens.core.loading_records import LoadingPart, LooksPart
 from costlens.core.phases import ITERATION_PHASES, Phase
+from costlens.core.torch_records import CompilerPart
 
 __all__ = ["HostFacts"]
 
@@ -64,8 +65,7 @@ class HostFacts:
         num_compiles = 1 + round(read("num_compiles", now_s))
         return {
             "host": self._host(self._sampled_s),
-            "loading": fields_of(
-                "loading",
+            "loading": LoadingPart(
                 num_workers=job.num_workers,
                 prefetch_factor=job.prefetch_factor if job.num_workers else None,
                 pin_memory=job.pin_memory,
@@ -77,9 +77,8 @@ class HostFacts:
                 if job.is_lightning or not job.num_workers
                 else read("collate_s", now_s),
             ),
-            "looks": fields_of("looks", **self._look(now_s, phase_ns)),
-            "compiler": fields_of(
-                "compiler",
+            "looks": LooksPart(**self._look(now_s, phase_ns)),
+            "compiler": CompilerPart(
                 num_compilations=num_compiles,
                 compile_s=startup_s + read("compile_s", now_s),
                 num_startup=1,

@@ -140,7 +140,7 @@ class RankRecorder:
         counters.samples, counters.slots, counters.tokens = cut.samples, cut.slots, cut.tokens
         if number == 0:
             clockwork.first_cut_ns = clockwork.since_ns
-        if cut.begins_pass and hasattr(self._totals, "pass_waits"):
+        if cut.begins_pass:
             self._totals.pass_waits.begin(number)
         self._totals.add(
             Row(
@@ -193,12 +193,10 @@ class RankRecorder:
 
     def _probe(self) -> dict[str, object]:
         phase_ns = list(self._clockwork.read().until(_ns(self._now_s)))
-        waits = getattr(self._totals, "pass_waits", None)
-        fields = self._host.take(self._now_s, phase_ns, waits.wait_ns if waits else 0)
+        fields = self._host.take(self._now_s, phase_ns, self._totals.pass_waits.wait_ns)
         if self._gpu is not None:
             fields |= self._gpu.take(self._now_s)
-        known = {name: part for name, part in fields.items() if name in RankRecord.model_fields}
-        return known | {"price": _make_price(self.job)}
+        return fields | {"price": _make_price(self.job)}
 
 
 def write_records(job: Job, trace: Trace) -> list[RankRecord]:
