@@ -82,6 +82,9 @@ def _small_batch(job: Job, rng: np.random.Generator, loss: float):
         "copy_bytes": 1e5,
         "num_workers": 4,
         "loader_cpus": 8,
+        # Pauses were drawn for iterations of another length.
+        "save_every": 0,
+        "validate_every": 0,
     } | dict.fromkeys(("host_step_s", "logging_s", "callbacks_s"), 0.01 * launch_s)
     base |= light_loader(replace(job, **(base | {"batch_size": small})), 4)
     # Weights stay as they are, and what the samples take shrinks with them.
