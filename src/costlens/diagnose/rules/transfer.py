@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from costlens.diagnose.data_supply import is_paced_by_loader
 from costlens.diagnose.finding import Abstention, Remedy, Rule, Verdict
+from costlens.diagnose.launching import MIN_IDLE_SHARE
 from costlens.diagnose.measures import MIN_SHARE, is_on_device, percent, received_bytes
 from costlens.diagnose.wording import loss
 
@@ -41,7 +42,7 @@ def _judge(evidence: Evidence) -> Verdict:
         return Abstention(_NAME, "the device's utilization, sampled through NVML")
     exposed_s = min(idle, host_s)
     exposed_s -= min(received_bytes(evidence) / _PINNED_BYTES_PER_S, _MAX_COPY * exposed_s)
-    if exposed_s < MIN_SHARE * evidence.iteration_s:
+    if exposed_s < MIN_IDLE_SHARE * evidence.iteration_s:
         return None
     saved = evidence.share(exposed_s)
     pinned = None if evidence.now.loading is None else evidence.now.loading.pin_memory
