@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import sys
 
@@ -60,6 +61,8 @@ def main() -> None:
 def _check_output() -> None:
     if sys.stdout is None:
         raise OSError(errno.EBADF, "standard output is closed")
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="replace")  # ASCII has no ±; JSON and CSV see to themselves
 
 
 def _fail(error: CostlensError | OSError, exit_code: int) -> None:

@@ -45,6 +45,8 @@ def write_csv(rows: Iterable[Row], path: str | None) -> None:
 @contextlib.contextmanager
 def _opened(path: str | None) -> Iterator[IO[str]]:
     if path is None:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8")  # as in a file: names are data
         yield sys.stdout
         return
     with _opened_binary(path) as file:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from costlens.errors import ConfigError
+from costlens.storage.local import replace_file
+from costlens.storage.location import redact
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -20,6 +23,9 @@ GRAFANA_URL = "http://localhost:3000"
 
 RUNBOOK_URL = "https://runbooks.example/costlens"
 """Where alerts say that the runbook is; a name that can never exist."""
+
+_URL = re.compile(r"https?://[A-Za-z0-9\-._~:/?#@!&()*+,;=%\[\]]+")
+_MAX_SHOWN = 80
 
 _ALERTS = {
     "prometheus": "prometheus/rules/costlens-alerts.yaml",
@@ -55,6 +61,8 @@ def export(
     ] = RUNBOOK_URL,
 ) -> None:
     """Write dashboards, data sources and alert rules as files; needs no network."""
+    _check_url("--grafana-url", grafana_url)
+    _check_url("--runbook-url", runbook_url)
     others = [path for who, path in _ALERTS.items() if who != alerts]
     texts = {
         name: text.replace(GRAFANA_URL, grafana_url.rstrip("/")).replace(RUNBOOK_URL, runbook_url)
@@ -65,7 +73,7 @@ def export(
     for name, text in sorted(texts.items()):
         path = directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        replace_file(path, text.encode())
     typer.echo(
         f"{len(texts)} files in {directory}: provisioning/ is for Grafana, prometheus/rules/ for "
         "Prometheus"
@@ -75,13 +83,22 @@ def export(
             typer.echo(f"costlens: {directory / name} is there, too: alerts fire twice", err=True)
 
 
+def _check_url(option: str, url: str) -> None:
+    # It goes into YAML, and into JSON within it, between quotes and beside templates.
+    if _URL.fullmatch(url) is None:
+        raise ConfigError(
+            f"{option} cannot be {redact(url)[:_MAX_SHOWN]!r}; give a URL such as {GRAFANA_URL}, "
+            "with spaces and quotes written as %20 and %22"
+        )
+
+
 def _refuse_to_overwrite(directory: Path, texts: dict[str, str], *, force: bool) -> None:
     if directory.exists() and not directory.is_dir():
         raise ConfigError(f"DIR must be a folder, and {directory} is a file")
     differing = [
         name
         for name, text in sorted(texts.items())
-        if (directory / name).exists() and (directory / name).read_text("utf-8") != text
+        if (directory / name).exists() and (directory / name).read_bytes() != text.encode()
     ]
     if differing and not force:
         raise ConfigError(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from costlens.errors import StorageError
+from costlens.storage.local import replace_file
 from costlens.storage.location import Location, parse_location
 from costlens.storage.store import Store, Translated
 
@@ -89,8 +90,8 @@ def read_bounded(url: str, max_bytes: int) -> bytes:
 def write_whole(url: str, data: bytes) -> None:
     """Write a file; one that is there is replaced.
 
-    On an object store it is whole or not there. A local path is written through, so that
-    `/dev/stdout` and pipes work; its folder is not made.
+    It is whole or as it was before, here and on an object store; `/dev/stdout` and pipes are
+    written through. A local folder is not made.
 
     Args:
         url: A path or an fsspec URL.
@@ -103,7 +104,7 @@ def write_whole(url: str, data: bytes) -> None:
     location = parse_location(url)
     if location.path is not None:
         with Translated(location, "write the file"):
-            location.path.write_bytes(data)
+            replace_file(location.path, data)
         return
     place, _, name = url.rstrip("/").rpartition("/")
     Store(place).put(name, data)

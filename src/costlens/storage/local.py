@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["LocalBackend"]
+__all__ = ["LocalBackend", "replace_file"]
 
 _TEMPORARY = ".costlens-"
 _TEMPORARY_END = ".tmp"
@@ -196,6 +196,37 @@ class LocalBackend:
             if prefix:
                 return []
             raise
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file of a user's: whoever looks sees all of it or what was there before.
+
+    Links are followed and permissions kept; pipes, devices, and files in folders that take no
+    second one are written through. Its folder is not made.
+
+    Raises:
+        OSError: If it cannot be written.
+    """
+    final = path if _is_of_system(path) else path.resolve()
+    if not final.parent.is_dir() or (final.exists() and not _may_replace(final)):
+        path.write_bytes(data)
+        return
+    try:
+        with _temporary(final, data, durable=False) as temporary:
+            if final.exists():
+                shutil.copymode(final, temporary)
+            temporary.replace(final)
+    except PermissionError:
+        path.write_bytes(data)  # the folder is closed, and the file in it may be open
+
+
+def _may_replace(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.W_OK) and not _is_of_system(path)
+
+
+def _is_of_system(path: Path) -> bool:
+    # /dev/stdout may be a file, which the shell holds open and goes on writing to.
+    return path.absolute().as_posix().startswith(("/dev/", "/proc/"))
 
 
 @contextmanager

@@ -73,6 +73,31 @@ def test_windows_come_from_segments_and_record_once_each(cli: Cli, runs: Path) -
     assert 0 < step["noise_a"] < 0.05
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"iteration_mean_s": float("nan")},
+        {"iteration_max_s": float("inf")},
+        {"phase_ns": {"forward": 10**18}},
+        {"counts": {"optimizer_steps": -5}},
+        {"start_time": float("nan")},
+        {"index": -(2**70)},
+    ],
+)
+def test_an_impossible_window_is_left_out(cli: Cli, runs: Path, damage: dict[str, object]) -> None:
+    """Damage in one line of a segment neither ends the comparison nor moves a figure."""
+    path = next((runs / "before" / "segments").glob("*-000000.jsonl"))
+    lines = path.read_text().splitlines()
+    lines[7] = json.dumps({**json.loads(lines[7]), **damage})
+    path.write_text("\n".join(lines) + "\n")
+    code, out, err = cli("compare", "before", "alike", "--json")
+    assert (code, err) == (0, "")
+    document = json.loads(out)
+    assert document["a"]["num_windows"] == 48
+    step = next(figure for figure in document["figures"] if figure["name"] == "step_s")
+    assert step["a"]["value"] == pytest.approx(0.1, rel=0.03)
+
+
 def test_json_tells_the_same_story(cli: Cli, runs: Path) -> None:
     """Scripts get every figure with its verdict, and the names of those that are too bad."""
     code, out, _ = cli("compare", "before", "slower", "--fail-above", "0.05", "--json")

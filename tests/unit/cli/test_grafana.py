@@ -50,6 +50,29 @@ def test_edited_files_are_kept(cli: Cli, tmp_path: Path) -> None:
     assert edited.read_text() == text
 
 
+def test_a_file_that_is_no_text_is_kept(cli: Cli, tmp_path: Path) -> None:
+    """Whatever stands in the place of a file is compared by its bytes."""
+    other = tmp_path / PAGES / "costlens-run.json"
+    other.parent.mkdir(parents=True)
+    other.write_bytes(b"\xff\xfe")
+    code, _, error = cli("grafana", "export", str(tmp_path))
+    assert (code, "costlens-run.json" in error) == (2, True)
+    assert other.read_bytes() == b"\xff\xfe"
+
+
+@pytest.mark.parametrize("option", ["--grafana-url", "--runbook-url"])
+@pytest.mark.parametrize(
+    "url",
+    ["grafana", "http://a b", 'http://a"b', "http://a\nb: c", "http://{{ .x }}", "http://a\\"],
+)
+def test_what_is_no_url_goes_into_no_file(cli: Cli, tmp_path: Path, option: str, url: str) -> None:
+    """An address that would break YAML or JSON is refused before anything is written."""
+    code, _, error = cli("grafana", "export", str(tmp_path / "site"), option, url)
+    assert code == 2
+    assert option in error
+    assert not (tmp_path / "site").exists()
+
+
 def test_a_file_is_no_folder(cli: Cli, tmp_path: Path) -> None:
     """A target that is a file is named, and left alone."""
     (tmp_path / "site").write_text("mine")

@@ -97,6 +97,25 @@ def test_json_on_an_output_of_ascii(run_dir: Path) -> None:
     assert json.loads(done.stdout)["run"]["name"] == "größe 実験 🙂"
 
 
+@pytest.mark.parametrize(
+    "command", ["report beta", "runs", "compare alpha beta", "doctor", "config"]
+)
+def test_pages_on_an_output_of_ascii(run_dir: Path, command: str) -> None:
+    """A sign that the output lacks becomes a question mark, and the page is printed."""
+    done = _shell(command, run_dir, PYTHONIOENCODING="ascii")
+    assert done.stderr == ""
+    assert done.stdout.isascii()
+    assert len(done.stdout.splitlines()) > 2
+
+
+def test_exported_names_are_the_same_on_any_output(run_dir: Path) -> None:
+    """CSV is data: it is UTF-8, as in a file, whatever the terminal takes."""
+    _write(run_dir, 2, run__name="größe 実験")
+    done = _shell("export", run_dir, PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr.count("Error")) == (0, 0)
+    assert "größe 実験" in done.stdout
+
+
 @pytest.mark.skipif(not FULL.exists(), reason="the system has no /dev/full")
 @pytest.mark.parametrize("command", ["report beta --json", "report beta", "runs", "runs --json"])
 @pytest.mark.parametrize("output", [">/dev/full", ">&-"])

@@ -1,7 +1,12 @@
-"""Files of the user that are only read: one of them, a folder, a pattern; here and elsewhere."""
+"""Single files of the user, read and written: one, a folder, a pattern; here and elsewhere."""
 
 from __future__ import annotations
 
+import errno
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +14,7 @@ import fsspec
 import pytest
 
 from costlens.errors import StorageError
-from costlens.storage.files import find_files, read_bounded, read_chunks
+from costlens.storage.files import find_files, read_bounded, read_chunks, write_whole
 
 Put = Callable[[str, bytes], None]
 
@@ -61,3 +66,75 @@ def test_nothing_is_an_error(place: tuple[str, Put]) -> None:
         find_files(f"{root}/*.bin")
     with pytest.raises(StorageError, match="cannot list the files"):
         find_files(f"{root}/none.bin")
+
+
+def test_a_writer_that_is_killed_leaves_what_was_there(tmp_path: Path) -> None:
+    """Whoever opens the file meets all of the old content or all of the new one."""
+    target = tmp_path / "page.html"
+    target.write_bytes(b"old")
+    script = (
+        "import os, signal, sys\n"
+        "from costlens.storage.files import write_whole\n"
+        "real = os.open\n"
+        "def opened(path, flags, *rest, **options):\n"
+        "    if flags & os.O_TRUNC:\n"
+        "        real(path, flags, *rest, **options)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "os.open = opened\n"
+        "import io, pathlib\n"
+        "pathlib.Path.open = lambda self, *a, **k: io.open(self, *a, opener=opened, **k)\n"
+        "write_whole(sys.argv[1], b'new' * 1000)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, target], check=False, timeout=60)
+    assert done.returncode == -signal.SIGKILL
+    assert target.read_bytes() == b"old"
+
+
+def test_a_disk_that_fills_up_leaves_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error is told, and neither half a file nor a temporary stays."""
+    target = tmp_path / "page.html"
+    write_whole(str(target), b"old")
+
+    def fail(self: Path, other: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(StorageError, match="ENOSPC"):
+        write_whole(str(target), b"new")
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+    assert target.read_bytes() == b"old"
+
+
+def test_links_and_permissions_of_a_file_stay(tmp_path: Path) -> None:
+    """A file that is replaced is the same to its owner, with other content."""
+    target, link = tmp_path / "page.html", tmp_path / "latest.html"
+    target.write_bytes(b"old")
+    target.chmod(0o640)
+    link.symlink_to(target)
+    write_whole(str(link), b"new")
+    assert link.is_symlink()
+    assert (target.read_bytes(), target.stat().st_mode & 0o777) == (b"new", 0o640)
+
+
+def test_a_folder_is_neither_made_nor_replaced(tmp_path: Path) -> None:
+    """A misspelt folder is an error, as it is for the shell."""
+    with pytest.raises(StorageError, match="ENOENT"):
+        write_whole(str(tmp_path / "none" / "page.html"), b"new")
+    with pytest.raises(StorageError, match="EISDIR"):
+        write_whole(str(tmp_path), b"new")
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.skipif(not Path("/dev/stdout").exists(), reason="the system has no /dev/stdout")
+def test_what_the_shell_has_opened_is_written_through(tmp_path: Path) -> None:
+    """/dev/stdout is a pipe, or the very file that the shell goes on writing to."""
+    script = "import sys; from costlens.storage.files import write_whole as w; w(sys.argv[1], b'a')"
+    command = [sys.executable, "-c", script, "/dev/stdout"]
+    assert subprocess.run(command, check=True, capture_output=True, timeout=60).stdout == b"a"
+    out = tmp_path / "out"
+    with out.open("wb") as file:
+        inode = out.stat().st_ino
+        subprocess.run(command, check=True, stdout=file, timeout=60)
+    assert (out.read_bytes(), out.stat().st_ino) == (b"a", inode)

@@ -15,6 +15,7 @@ from costlens.account.attempts import group_attempts
 from costlens.core.records import RankRecord, WindowPart
 from costlens.errors import StorageError
 from costlens.export.page.columns import Column, Fold
+from costlens.export.run_windows import is_sound
 from costlens.storage.run_folder import RunFolder
 
 __all__ = ["MAX_WINDOWS", "History", "count_ticks", "read_history"]
@@ -23,9 +24,6 @@ MAX_WINDOWS = 120_000
 """Windows that are read at most, as long as one rank of each attempt is: two weeks of one rank."""
 
 _WINDOWS_A_TICK = 600
-_YEAR_10000 = 253_402_300_800.0
-_MOST = 10**18  # nanoseconds of thirty years, and more tokens than anybody counts in ten seconds
-_MOST_S = 1e12
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,20 +168,7 @@ class _Reader:
 
     def _sound(self, windows: Iterable[WindowPart]) -> Iterator[WindowPart]:
         for window in windows:
-            if _is_sound(window):
+            if is_sound(window):
                 yield window
             else:
                 self._num_bad += 1
-
-
-def _is_sound(window: WindowPart) -> bool:
-    """Return whether a window can be worked with: a file may hold anything."""
-    times = (window.start_time, window.end_time)
-    seconds = (window.iteration_mean_s or 0.0, window.iteration_max_s or 0.0)
-    sums = [*window.phase_ns.values(), *window.counts.values()]
-    return (
-        0 <= times[0] <= times[1] < _YEAR_10000
-        and all(0 <= value < _MOST_S for value in seconds)
-        and all(0 <= value < _MOST for value in sums)
-        and 0 <= window.num_iterations < _MOST
-    )
