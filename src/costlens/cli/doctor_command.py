@@ -23,12 +23,15 @@ def doctor(directory: Directory = None, as_json: JsonFlag = False) -> None:
     outcomes = [settings.outcome]
     if settings.config is not None:
         from costlens.cli.doctor.checks import list_checks
+        from costlens.cli.doctor.loading import load_packages
         from costlens.cli.doctor.running import run_checks
         from costlens.cli.progress import progress
 
-        checks = list_checks()
+        checks, config = list_checks(), settings.config
         with progress("checking", len(checks)) as advance:
-            outcomes += run_checks(checks, settings.config, on_done=advance)
+            outcomes += run_checks(
+                checks, config, load=lambda: load_packages(config), on_done=advance
+            )
     if as_json:
         print_json(make_document(outcomes, settings.rows))
     else:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from importlib import metadata
 from pathlib import Path
 
@@ -164,6 +165,67 @@ def test_a_check_that_hangs_holds_nobody_up() -> None:
     released.set()
     assert (quick.status, slow.status) == (Status.OK, Status.PROBLEM)
     assert slow.answers[0].text == "no answer within 0.2 s"
+
+
+def test_slow_packages_cost_no_check_its_time() -> None:
+    """A check is asked once packages are loaded, however much longer than its limit that takes."""
+    loaded = threading.Event()
+
+    def load() -> None:
+        time.sleep(0.5)
+        loaded.set()
+
+    def look(config: Config) -> list:
+        return [ok("fine")] if loaded.wait(5) else []
+
+    (outcome,) = run_checks([Check("quick", look)], Config(), limit_s=0.2, load=load)
+    assert outcome.status is Status.OK
+
+
+def test_packages_that_do_not_load_are_told() -> None:
+    """What can be looked at without them is looked at."""
+    released = threading.Event()
+    check = Check("quick", lambda config: [ok("fine")])
+    loading, quick = run_checks(
+        [check], Config(), load=lambda: bool(released.wait(30)) and None, loading_limit_s=0.2
+    )
+    released.set()
+    assert (loading.status, quick.status) == (Status.PROBLEM, Status.OK)
+    assert "not loaded after 0.2 s" in loading.answers[0].text
+
+
+def test_no_check_loads_what_takes_long(tmp_path: Path) -> None:
+    """A disk under the environment may be so slow that the imports outlast a check's limit."""
+    script = (
+        "import json, sys\n"
+        "from costlens.cli.doctor.checks import list_checks\n"
+        "from costlens.cli.doctor.loading import load_packages\n"
+        "from costlens.config import resolve_config\n"
+        "config = resolve_config()\n"
+        "checks = list_checks()\n"
+        "load_packages(config)\n"
+        "loaded = {*sys.modules}\n"
+        "for check in checks:\n"
+        "    [*check.look(config)]\n"
+        "print(json.dumps(sorted({*sys.modules} - loaded)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+        cwd=tmp_path,
+        env=os.environ
+        | {
+            "COSTLENS_DIR": str(tmp_path / "runs"),
+            "COSTLENS_CHECKPOINT_URL": "memory://doctor",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9",
+        },
+    )
+    heavy = ("torch", "opentelemetry", "requests", "grpc", "fsspec", "pynvml", "numpy", "rich")
+    late = [name for name in json.loads(done.stdout) if name.partition(".")[0] in heavy]
+    assert late == []
 
 
 def test_what_costlens_raises_is_the_answer() -> None:

@@ -13,10 +13,13 @@ from costlens.cli.doctor.answer import Answer, Check, Status, problem, worst
 from costlens.config import Config
 from costlens.core.errand import Errand
 
-__all__ = ["LIMIT_S", "Outcome", "run_checks"]
+__all__ = ["LIMIT_S", "LOADING_LIMIT_S", "Outcome", "run_checks"]
 
 LIMIT_S = 6.0
 """Seconds that a check may take; they run at the same time, so all together hardly more."""
+
+LOADING_LIMIT_S = 60.0
+"""Seconds that loading packages may take before the checks begin, whose time it is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,8 @@ def run_checks(
     config: Config,
     *,
     limit_s: float = LIMIT_S,
+    load: Callable[[], None] = lambda: None,
+    loading_limit_s: float = LOADING_LIMIT_S,
     on_done: Callable[[], None] = lambda: None,
 ) -> list[Outcome]:
     """Return what each check says, in their order.
@@ -45,18 +50,32 @@ def run_checks(
         checks: What to look at.
         config: The settings of a run that would start here.
         limit_s: Seconds that each may take, > 0.
+        load: Imports what they need; one that hangs is told, and they are tried all the same.
+        loading_limit_s: Seconds that it may take, > 0.
         on_done: Called after each.
     """
+    outcomes = _load(load, loading_limit_s)
     errands = [_make_errand(check, config) for check in checks]
     for errand in errands:
         errand.start()
     deadline = time.monotonic() + limit_s
-    outcomes = []
     for check, errand in zip(checks, errands, strict=True):
         errand.wait(max(0.0, deadline - time.monotonic()))
         outcomes.append(Outcome(check.name, tuple(_answers(errand, limit_s))))
         on_done()
     return outcomes
+
+
+def _load(load: Callable[[], None], limit_s: float) -> list[Outcome]:
+    loading = Errand("doctor-load", load)
+    loading.start()
+    if loading.wait(limit_s):
+        return []
+    told = problem(
+        f"packages are not loaded after {limit_s:g} s, and each launch would wait for them",
+        "look at the file system that this environment lies on, or copy it to a local disk",
+    )
+    return [Outcome("loading", (told,))]
 
 
 def _make_errand(check: Check, config: Config) -> Errand[list[Answer]]:
