@@ -18,8 +18,6 @@ Kind = Literal[
     "graph", "number", "bars", "table", "heat", "states", "events", "spans", "span_graph", "alerts"
 ]
 
-NUM_COLUMNS = 24
-
 
 @dataclass(frozen=True, slots=True)
 class Target:

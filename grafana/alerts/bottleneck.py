@@ -153,7 +153,7 @@ and on (costlens_run_id, costlens_rank) (
     "can be compared.",
     checks=(
         "Confirm the rank: the first query lists the seconds before ranks meet, the slow rank on "
-        "top; the second one the seconds in backward, the slow rank at the bottom.",
+        "top; the second one the seconds in which they wait, the slow rank at the bottom.",
         "Which phase? The third query, worst first. `data_wait`: its loader, its storage, its "
         "CPUs. `forward`: its GPU (heat, clock, PCIe width, another process), or longer samples.",
         "Which node? The fourth query. If all its ranks are slow, drain the node and start again "
@@ -167,10 +167,11 @@ and on (costlens_run_id, costlens_rank) (
             'sort_desc(rank:costlens_own_time:mean_rate5m{costlens_run_id="$run"})',
         ),
         Query(
-            "Seconds of an iteration in backward, the slow rank at the bottom",
+            "Seconds of an iteration in backward and communication, the slow rank at the bottom",
             "promql",
-            "sort_desc(rank:costlens_phase_iteration_time:mean_rate5m"
-            '{costlens_run_id="$run",costlens_phase=~"backward|communication"})',
+            "sort_desc(sum by (costlens_run_id, costlens_rank) ("
+            "rank:costlens_phase_iteration_time:mean_rate5m"
+            '{costlens_run_id="$run",costlens_phase=~"backward|communication"}))',
         ),
         Query(
             "By how much each rank exceeds the median, by phase, worst first",

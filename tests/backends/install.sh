@@ -26,9 +26,17 @@ trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/state/lists/partial" "$work/cache/archives/partial" "$work/unpacked"
 
 # The machine's own mirror, whatever it is, with an index of our own: nothing of its apt changes.
-mirror="$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | head -n 1)"
-keyring="$(ls /usr/share/keyrings/debian-archive-keyring.* 2>/dev/null | head -n 1)"
-: "${mirror:=$(sed -n 's/^URIs: *//p' /etc/apt/sources.list.d/*.sources 2>/dev/null | head -n 1)}"
+# What is cut to its first line is read to its end: a writer that meets a closed pipe is a failure.
+first() { sed -n 1p; }
+mirror="$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Label: Debian' | first)"
+: "${mirror:=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | first)}"
+: "${mirror:=$(cat /etc/apt/sources.list.d/*.sources 2>/dev/null | sed -n 's/^URIs: *//p' | first)}"
+keyring="$({ find /usr/share/keyrings -name 'debian-archive-keyring.*' 2>/dev/null || true; } |
+  sort | first)"
+if [ -z "$mirror" ] || [ -z "$keyring" ]; then
+  echo "needs an apt source of Debian, and the package debian-archive-keyring" >&2
+  exit 1
+fi
 echo "deb [signed-by=$keyring] $mirror $release main" >"$work/sources.list"
 options=(
   -o Dir::Etc::sourcelist="$work/sources.list" -o Dir::Etc::sourceparts=-

@@ -110,6 +110,8 @@ def all_jobs(folder: Path) -> Iterator[dict[str, list[Job]]]:
                 address = f"http://127.0.0.1:{free_port()}/v1/traces"
                 environ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"] = address
             ranks = 2 if kind == "straggler" else 1
+            if ranks > 1:
+                environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
             jobs[kind] = [
                 Job(kind, folder / kind, **environ, **_rank(number, ranks))
                 for number in range(ranks)
@@ -125,7 +127,7 @@ def _rank(number: int, ranks: int) -> dict[str, str]:
         return {}
     place = {"RANK": str(number), "LOCAL_RANK": str(number)}
     size = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
-    return {**place, **size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29555"}
+    return {**place, **size}
 
 
 def quick_alertmanager(url: str) -> str:
@@ -235,6 +237,7 @@ def _follow_the_runbook(prometheus: Prometheus) -> None:
         prometheus.query(query.replace("$run", "straggler")) for query in queries
     ]
     assert own[0].labels["costlens_rank"] == "1", "the slow rank is on top"
+    assert len(backward) == 2, "one row a rank: the phases it waits in are one"
     assert backward[-1].labels["costlens_rank"] == "1", "the slow rank has the shortest backward"
     assert backward[0].value > 2 * backward[-1].value, "the fast one waits there"
     worst = excess[0].labels

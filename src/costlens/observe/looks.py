@@ -11,6 +11,7 @@ import dis
 import linecache
 import sys
 from collections.abc import Callable
+from functools import partial
 from types import CodeType, FrameType
 
 from costlens.core.loading_records import LooksPart
@@ -133,7 +134,7 @@ def _classify(code: CodeType) -> str:
 
 
 def _code_of(function: object) -> CodeType | None:
-    while hasattr(function, "func"):  # functools.partial
+    while isinstance(function, partial):  # any other object may have a `func` without end
         function = function.func
     if not hasattr(function, "__code__"):
         function = vars(type(function)).get("__call__")

@@ -81,6 +81,25 @@ def test_collating_is_told_from_making_samples(is_known: bool) -> None:
     assert scene.seen().model_dump(exclude_defaults=True) == {"num_waiting": 2, "in_collate": 2}
 
 
+class _Endless:
+    """Has every attribute, as mocks and proxies do."""
+
+    num_asked = 0
+
+    def __getattr__(self, name: str) -> _Endless:
+        type(self).num_asked += 1
+        assert self.num_asked < 100, "a look goes on for ever"
+        return self
+
+
+def test_a_look_follows_no_endless_chain() -> None:
+    """Only partials are unwrapped: of any other object a `func` may lead to another, and on."""
+    scene = Scene(Phase.DATA_WAIT)
+    scene.looks = Looks(scene.timeline, _Endless, lambda _ident: scene.frame)
+    list(DataLoader(Samples(scene.look_from), batch_size=2))
+    assert scene.seen().model_dump(exclude_defaults=True) == {"num_waiting": 4, "in_dataset": 4}
+
+
 def test_reads_are_told_by_who_reads() -> None:
     """A sample that stands in a file system of fsspec's kind is being read."""
     scene = Scene(Phase.DATA_WAIT)

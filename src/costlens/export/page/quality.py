@@ -41,7 +41,7 @@ def describe_quality(record: RunRecord, rows: Rows) -> Section:
 
 
 def _no_money(record: RunRecord) -> str:
-    return record.cost.unknown or "prices are in several currencies"
+    return record.cost.unknown or "a part of the run has no price, or another currency"
 
 
 def _lead(record: RunRecord) -> str:

@@ -1,6 +1,7 @@
 """What a run had cost by any moment. Pure.
 
-A price is money per hour of paid time, so within an attempt money grows evenly.
+A price is money per hour of paid time, so within an attempt money grows evenly. Where an attempt
+has no price, what had been spent by any moment is not known: such an attempt was not free.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ class SpendingClock:
     """
 
     def __init__(self, record: RunRecord) -> None:
-        self.currency = record.cost.currency if record.cost.total is not None else None
         by_attempt = record.cost.by_attempt
         self._attempts = sorted(record.attempts, key=lambda attempt: attempt.start_time)
         self._starts = [attempt.start_time for attempt in self._attempts]
-        self._money = [
-            float(by_attempt.get(str(attempt.number), 0.0)) for attempt in self._attempts
-        ]
+        numbers = [str(attempt.number) for attempt in self._attempts]
+        is_known = record.cost.total is not None and all(n in by_attempt for n in numbers)
+        self.currency = record.cost.currency if is_known else None
+        self._money = [float(by_attempt[n]) for n in numbers] if is_known else []
 
     def money_at(self, unix_s: float) -> float | None:
         """Return the money spent by then; None where a price is missing altogether."""

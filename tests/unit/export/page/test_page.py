@@ -14,7 +14,7 @@ import pytest
 import vl_convert
 
 from costlens.core.finding_records import FindingPart, UndecidedPart
-from costlens.core.records import StallPart
+from costlens.core.records import RankRecord, StallPart
 from costlens.core.run_record import RunRecord
 from costlens.export.page.page import make_page
 from costlens.export.page.render import render_page
@@ -165,6 +165,22 @@ def test_without_a_price_nothing_costs_nothing(made: Made) -> None:
     assert document.values["cost.total"] == ["unknown"] * len(document.values["cost.total"])
     assert "set COSTLENS_GPU_HOUR_PRICE" in document.text
     assert not re.search(r"\b0\.00\b|USD", document.text)
+
+
+def test_an_attempt_without_a_price_was_not_free(tmp_path: Path) -> None:
+    """C106: quality is drawn over hours and says why: nobody knows what was spent by then."""
+
+    def drop(record: RankRecord) -> RankRecord:
+        return record.model_copy(update={"price": None}) if record.attempt.number == 1 else record
+
+    folder = write_run(tmp_path, num_windows=120, num_attempts=2, price=usual_price(), change=drop)
+    record, text = _make(folder)
+    assert record.cost.is_partial
+    assert record.cost.total is not None
+    rows = json.loads(Document(text).scripts[0])["columns"]
+    assert rows["h"]
+    assert "w" not in rows
+    assert "Drawn over paid hours: " in text
 
 
 def test_a_cpu_run_has_no_gpu_figures(made: Made) -> None:
