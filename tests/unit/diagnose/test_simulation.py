@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from benchmarks import diagnosis as simulation
 from benchmarks.diagnosis.cases import Plan, make_case
 from benchmarks.diagnosis.engine import simulate
 from benchmarks.diagnosis.healthy import draw_healthy
@@ -160,3 +163,22 @@ def test_saves_and_validations_are_no_iterations():
     assert len(trace.saves) > 1
     assert last.iteration_time.p99_s < 1.0
     assert int(Phase.CHECKPOINT) in {phase for phase, _ in trace.spans}
+
+
+def test_the_simulator_knows_no_rule() -> None:
+    """What is judged by it cannot leak into it: only those who ask the rules import them."""
+    asking = {"judging.py", "speed.py"}
+    folder = Path(simulation.__file__).parent
+    knowing = {
+        path.name
+        for path in folder.glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [f"{node.module}.{alias.name}" for alias in node.names]
+        )
+        if name.startswith("costlens.diagnose")
+    }
+    assert knowing == asking
