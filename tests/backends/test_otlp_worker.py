@@ -197,9 +197,9 @@ def test_close_gives_up_on_hung_backends_within_one_shared_deadline(
         workers.submit(signal, "queued", 3)
     start = time.monotonic()
     with capture_events() as lines:
-        health = workers.close(deadline_s=0.6)
+        health = workers.close(deadline_s=1.5)
     took_s = time.monotonic() - start
-    assert took_s < 2 * 0.6, "the deadline is not shared"
+    assert took_s < 2 * 1.5, "the deadline is not shared"
     assert {s: h.items_dropped for s, h in health.items()} == dict.fromkeys(health, 5)
     assert all(backend.num_shutdowns for backend in stuck), "the exporters were not told to stop"
     (line,) = lines

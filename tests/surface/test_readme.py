@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.readme import README, replace_block
 
-BLOCKS = ("demo", "planted", "overhead", "interval", "checkpoint")
+BLOCKS = ("demo", "planted", "overhead", "interval", "checkpoint", "diagnosis")
 
 
 @pytest.mark.parametrize("name", BLOCKS)
