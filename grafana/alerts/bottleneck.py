@@ -156,9 +156,9 @@ and on (costlens_run_id, costlens_rank) (
         "top; the second one the seconds in which they wait, the slow rank at the bottom.",
         "Which phase? The third query, worst first. `data_wait`: its loader, its storage, its "
         "CPUs. `forward`: its GPU (heat, clock, PCIe width, another process), or longer samples.",
-        "Which node? The fourth query. If all its ranks are slow, drain the node and start again "
-        "from the newest checkpoint; if only this one is, look at its GPU on the hardware "
-        "dashboard.",
+        "Which node? The fourth query. If all its ranks are slow, drain the node (`scontrol update "
+        "nodename=HOST state=drain reason=slow`, `kubectl drain HOST`) and start again from the "
+        "newest checkpoint; if only this one is, look at its GPU on the hardware dashboard.",
     ),
     queries=(
         Query(

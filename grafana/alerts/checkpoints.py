@@ -122,7 +122,7 @@ _FAILING = Alert(
     checks=(
         "What failed? `error.type` of the span or of the event `costlens.checkpoint.failed`: no "
         "space, permission, an endpoint that does not answer.",
-        "Try the place yourself from the rank's host: `costlens checkpoints RUN`, then a write.",
+        "Try the place yourself from the rank's host: `costlens checkpoints ls URL`, then a write.",
         "Mend the store while the run goes on; the next save proves it (the query).",
     ),
     queries=(

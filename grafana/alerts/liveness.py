@@ -241,7 +241,7 @@ _LOOP = Alert(
         "`costlens report RUN` shows error and step of each attempt. The same error each time: it "
         "is the code, the data at that step, or the checkpoint it resumes from.",
         "Stop the requeueing (`scontrol hold`, `backoffLimit`) until it is understood.",
-        "Try the checkpoint before (`costlens checkpoints RUN`), or another node.",
+        "Try the checkpoint before (`costlens checkpoints ls URL`), or another node.",
     ),
     queries=(
         Query(

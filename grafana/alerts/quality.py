@@ -28,8 +28,8 @@ _NONFINITE = Alert(
         "Which was the first? The search shows iteration and rank of the first bad value.",
         "One rank only: its batch is the suspect. All at once: look at the gradient norm and the "
         "learning rate just before (the queries).",
-        "Stop the run, and go back to a checkpoint from before that step (`costlens checkpoints "
-        "RUN`): those taken since hold the bad weights.",
+        "Stop the run, and go back to a checkpoint from before that step (`costlens checkpoints ls "
+        "URL`): those taken since hold the bad weights.",
     ),
     queries=(
         Query(

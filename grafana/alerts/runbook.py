@@ -15,6 +15,8 @@ _INTRODUCTION = """\
 What to do when an alert of costlens fires: what it means, the first three checks, and queries. In
 the queries `$run` stands for the run's id and `$rank` for a rank; the alert's labels hold both. Its
 annotations lead to the dashboard (`dashboard_url`), to the spans (`traces_url`) and back here.
+Names with colons are made by the recording rules: no answer to one where all runs train means that
+Prometheus has not loaded `prometheus/rules/`.
 
 Only runs that train are judged: a run that starts, evaluates, saves or is over has no numbers in
 the rules that judge its speed. `costlens report RUN` shows the same run without any back-end.

@@ -78,6 +78,11 @@ def export(
         f"{len(texts)} files in {directory}: provisioning/ is for Grafana, prometheus/rules/ for "
         "Prometheus"
     )
+    if runbook_url == RUNBOOK_URL:
+        typer.echo(
+            f"serve runbook.md and say where with --runbook-url, or alerts link to {RUNBOOK_URL}, "
+            "which does not exist"
+        )
     for name in others:
         if (directory / name).exists():
             typer.echo(f"costlens: {directory / name} is there, too: alerts fire twice", err=True)

@@ -43,7 +43,7 @@ def report(
             "--html",
             metavar="FILE|URL|-",
             help="Write it as one HTML file with charts, which opens from disk. "
-            "Needs costlens[html].",
+            r"Needs costlens\[html].",
             show_default=False,
         ),
     ] = None,

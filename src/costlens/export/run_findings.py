@@ -89,14 +89,16 @@ def _as_they_are(findings: Sequence[Finding], lasting: Mapping[str, FindingPart]
     """Return what the whole attempt shows with its present shares, and what lasts besides."""
     seen = {finding.name for finding in findings}
     return [
-        *(
-            replace(finding, saved_share=lasting[finding.name].share)
-            if finding.name in lasting
-            else finding
-            for finding in findings
-        ),
+        *(_as_it_is(finding, lasting.get(finding.name)) for finding in findings),
         *(_restore(part) for name, part in lasting.items() if name not in seen),
     ]
+
+
+def _as_it_is(finding: Finding, part: FindingPart | None) -> Finding:
+    """Return it with present shares; its remedies' have to be parts of the same time."""
+    if part is None:
+        return finding
+    return replace(finding, saved_share=part.share, remedies=_restore(part).remedies)
 
 
 def _restore(part: FindingPart) -> Finding:

@@ -153,18 +153,19 @@ def test_it_needs_no_torch(tmp_path: Path) -> None:
 
 
 def test_a_check_that_hangs_holds_nobody_up() -> None:
-    """The others answer, and it is told with how long it was waited for."""
+    """The others answer, and it is told with how long it was waited for and what mends it."""
     released = threading.Event()
 
     def hang(config: Config) -> list:
         released.wait(30)
         return []
 
-    checks = [Check("quick", lambda config: [ok("fine")]), Check("slow", hang)]
+    checks = [Check("quick", lambda config: [ok("fine")]), Check("slow", hang, "ask again")]
     quick, slow = run_checks(checks, Config(), limit_s=0.2)
     released.set()
     assert (quick.status, slow.status) == (Status.OK, Status.PROBLEM)
     assert slow.answers[0].text == "no answer within 0.2 s"
+    assert slow.answers[0].fix == "ask again"
 
 
 def test_slow_packages_cost_no_check_its_time() -> None:

@@ -123,3 +123,10 @@ def test_two_places_are_told(cli: Cli, tmp_path: Path) -> None:
     assert code == 0
     assert "costlens-alerts.yaml" in error
     assert "twice" in error
+
+
+def test_links_that_lead_nowhere_are_told(cli: Cli, tmp_path: Path) -> None:
+    """Alerts link to a runbook that nobody serves yet, until it is said where it is."""
+    served = ("--runbook-url", "https://wiki.site.example/costlens", "--force")
+    assert "--runbook-url" in cli("grafana", "export", str(tmp_path))[1]
+    assert "--runbook-url" not in cli("grafana", "export", str(tmp_path), *served)[1]

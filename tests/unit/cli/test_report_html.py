@@ -91,3 +91,10 @@ def test_a_missing_package_names_the_command_that_installs_it(
     assert (code, out) == (1, "")
     assert package in err
     assert "pip install 'costlens[html]'" in err
+
+
+def test_the_help_names_the_extra_whole(cli: Cli) -> None:
+    """Brackets are no markup: who reads `pip install costlens` gets no charts."""
+    code, out, _ = cli("report", "--help")
+    assert code == 0
+    assert "costlens[html]" in out

@@ -47,10 +47,12 @@ class Check:
     Args:
         name: One or two words.
         look: Returns the answers; may block up to the time limit, on a thread of its own.
+        if_late: What mends it where no answer comes in time.
     """
 
     name: str
     look: Callable[[Config], Iterable[Answer]]
+    if_late: str = "check that the place is reachable from here: address, firewall, proxy"
 
 
 def ok(text: str, details: Details = _NOTHING) -> Answer:

@@ -45,6 +45,10 @@ class Once(Generic[T]):
             return self._found[0]
 
 
+_SLOW_DRIVER = "does nvidia-smi answer? A driver that hangs mostly needs the machine restarted"
+_SLOW_TORCH = "ask again: torch loads faster the second time; if not, its disk or the CPUs are busy"
+
+
 def list_checks() -> list[Check]:
     """Return the checks; one for each signal that telemetry has."""
     find_gpus = Once(_survey)
@@ -56,10 +60,10 @@ def list_checks() -> list[Check]:
         Check("otlp", check_otlp),
         *signals,
         Check("clock", lambda _: check_clock()),
-        Check("gpus", lambda _: check_gpus(find_gpus)),
-        Check("precision", lambda config: check_precision(config, find_gpus)),
+        Check("gpus", lambda _: check_gpus(find_gpus), _SLOW_DRIVER),
+        Check("precision", lambda config: check_precision(config, find_gpus), _SLOW_TORCH),
         Check("scheduler", lambda _: check_scheduler()),
-        Check("price", lambda config: check_price(config, find_gpus)),
+        Check("price", lambda config: check_price(config, find_gpus), _SLOW_DRIVER),
     ]
 
 

@@ -61,7 +61,7 @@ def run_checks(
     deadline = time.monotonic() + limit_s
     for check, errand in zip(checks, errands, strict=True):
         errand.wait(max(0.0, deadline - time.monotonic()))
-        outcomes.append(Outcome(check.name, tuple(_answers(errand, limit_s))))
+        outcomes.append(Outcome(check.name, tuple(_answers(check, errand, limit_s))))
         on_done()
     return outcomes
 
@@ -82,14 +82,9 @@ def _make_errand(check: Check, config: Config) -> Errand[list[Answer]]:
     return Errand(f"doctor-{check.name.replace(' ', '-')}", lambda: [*check.look(config)])
 
 
-def _answers(errand: Errand[list[Answer]], limit_s: float) -> Sequence[Answer]:
+def _answers(check: Check, errand: Errand[list[Answer]], limit_s: float) -> Sequence[Answer]:
     if not errand.is_done:
-        return [
-            problem(
-                f"no answer within {limit_s:g} s",
-                "check that the place is reachable from here: address, firewall, proxy",
-            )
-        ]
+        return [problem(f"no answer within {limit_s:g} s", check.if_late)]
     if errand.error is not None:
         return [problem(str(errand.error))]
     if errand.result is None:
