@@ -7,7 +7,6 @@ holds, ``otel_spans`` writes it.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -18,7 +17,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from costlens.config import Config
 from costlens.core.checkpoint_records import SaveNote
-from costlens.core.clock import NS_PER_S, Clock
+from costlens.core.clock import NS_PER_S
 from costlens.core.device_records import GpuPart
 from costlens.core.host_records import HostPart
 from costlens.core.records import Outcome, RankRecord
@@ -50,7 +49,6 @@ class TracesExporter:
         config: The settings.
         spans: Where spans go: ``OwnSpans``, or ``HostSpans`` where the application has a provider.
         traceparent: W3C trace context of what launched this process; a link, not a parent.
-        wall_clock: Unix nanoseconds, for ``current_ids``.
     """
 
     name = "otel_traces"
@@ -61,14 +59,13 @@ class TracesExporter:
         spans: Spans,
         *,
         traceparent: str | None = None,
-        wall_clock: Clock = time.time_ns,
     ) -> None:
         # In periods shorter than a window ranks would not meet: their windows begin at different
         # moments, and a window belongs to the period it begins in.
         self._period_ns = int(max(config.trace_period_s, config.window_s) * NS_PER_S)
         self._spans = spans
         self._launcher = _parse(traceparent)
-        self._wall_clock = wall_clock
+        self._number = 0
         self._budget = SpanBudget()
         self._open: dict[int, Period] = {}
         self._bins: Mapping[int, int] = {}
@@ -92,14 +89,14 @@ class TracesExporter:
     def current_ids(self) -> tuple[str, str] | None:
         """Return trace and span id (hexadecimal) of this rank's present period, for log lines.
 
-        None before ``start``, under a host's tracer, and where the rank is not traced in this
-        period. Any thread.
+        The window under way belongs to it. By the clock it might be one that gets no span: the run
+        may end before its next window begins. None before ``start``, under a host's tracer, and
+        where the rank is not traced in this period. Any thread.
         """
         record = self._record
         if record is None or self._marker is None:
             return None
-        number = self._wall_clock() // self._period_ns
-        ids = otel_ids.rank_ids(*run_key(record), number, record.rank.rank)
+        ids = otel_ids.rank_ids(*run_key(record), self._number, record.rank.rank)
         context = self._spans.locate(ids)
         if context is None or not _is_traced(record, ids.trace_id):
             return None
@@ -108,6 +105,7 @@ class TracesExporter:
     def start(self, snapshot: Snapshot) -> None:
         """Write the marker of the attempt, once."""
         record, before = snapshot.record, self._record
+        self._number = self._period_of(snapshot, snapshot.window.start_ns)
         self._record = record
         if before is not None and run_key(before) == run_key(record):
             return
@@ -158,6 +156,8 @@ class TracesExporter:
             self._write_period(snapshot, self._open.pop(over))
         if snapshot.is_last:
             self._write_end(snapshot)
+        else:
+            self._number = self._period_of(snapshot, window.end_ns)
         self._spans.flush()
 
     def finish(self, deadline_ns: int) -> None:

@@ -478,13 +478,31 @@ def test_of_many_ranks_some_trace_each_period() -> None:
 
 
 def test_log_lines_can_name_the_present_period() -> None:
-    """The ids for log lines are those of the span this rank's present minute will have."""
-    tracing = Tracing(Rehearsal(1, 2), wall_clock=lambda: WALL_NS + 61 * NS_PER_S)
+    """The ids for log lines are those of the span that the window under way will be part of."""
+    tracing = Tracing(Rehearsal(1, 2))
     assert tracing.exporter.current_ids() is None
-    tracing.start().windows(7).end()
-    trace_id, span_id = tracing.exporter.current_ids() or ("", "")
-    present = tracing.named("costlens.rank.period")[-1]
-    assert (int(trace_id, 16), int(span_id, 16)) == ids(present)
+    tracing.start()
+    named = []
+    for _ in range(8):  # windows of 10 s, periods of 60
+        named.append(tracing.exporter.current_ids() or ("", ""))
+        tracing.windows(1)
+    tracing.end()
+    spans = [ids(span) for span in tracing.named("costlens.rank.period")]
+    assert len(spans) == 2
+    found = [(int(trace_id, 16), int(span_id, 16)) for trace_id, span_id in named]
+    assert found == [spans[0]] * found.count(spans[0]) + [spans[1]] * found.count(spans[1])
+    assert all(found.count(span) for span in spans)
+
+
+def test_a_line_at_the_turn_of_a_minute_names_a_span_that_is_sent() -> None:
+    """What is said after the minute has turned, in the run's last window, finds its trace."""
+    tracing = Tracing(Rehearsal(0, 1)).start().windows(5)
+    tracing.run.steps(25)  # the last window begins in one minute and ends in the next
+    named = tracing.exporter.current_ids()
+    tracing.end()
+    trace_id, span_id = named or ("", "")
+    spans = {ids(span) for span in tracing.named("costlens.rank.period")}
+    assert (int(trace_id, 16), int(span_id, 16)) in spans
 
 
 @pytest.mark.parametrize("sampler", ["traceidratio", "parentbased_traceidratio"])
