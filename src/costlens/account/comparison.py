@@ -49,7 +49,7 @@ _FIGURES: Mapping[str, tuple[str, _Better]] = {
     "cost_per_productive_step": ("money", "lower"),
     "goodput": ("share", "higher"),
 }
-_ABSENT = FigurePart(unknown="it is not known of this run")
+_ABSENT = FigurePart(unknown="the run has no counts for it")
 _NOTHING = FigurePart(value=0.0, steady=EstimatePart(value=0.0, error=0.0, freedom=1.0))
 
 

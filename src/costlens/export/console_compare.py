@@ -194,7 +194,7 @@ def _conclude(comparison: Comparison) -> str:
         if figure.verdict in counted:
             counted[figure.verdict] += 1
     told = [f"{count} {verdict}" for verdict, count in counted.items() if count]
-    text = f"B against A: {' and '.join(told)}" if told else "B against A: no figure differs"
+    text = f"B against A: {' and '.join(told) or _tell_none(comparison)}"
     if comparison.fail_above is None:
         return text
     allowed = show_share(comparison.fail_above)
@@ -203,6 +203,14 @@ def _conclude(comparison: Comparison) -> str:
         named = ", ".join(_label(each, currency) for each in comparison.figures if each.is_too_bad)
         return f"{text}; worse by more than the {allowed} that is allowed: {named}"
     return f"{text}; none is worse by more than the {allowed} that is allowed"
+
+
+def _tell_none(comparison: Comparison) -> str:
+    unknown = [each for each in comparison.figures if each.verdict == "unknown"]
+    is_open = any(each.a.value is not None and each.b.value is not None for each in unknown)
+    return (
+        "no figure is known to differ by more than noise does" if is_open else "no figure differs"
+    )
 
 
 def _article(noun: str) -> str:

@@ -63,6 +63,15 @@ def test_a_slower_run_fails_with_a_code_of_its_own(cli: Cli, runs: Path) -> None
     assert cli("compare", "slower", "before", "--fail-above", "0%")[0] == 0
 
 
+def test_runs_too_short_to_judge_are_not_called_alike(cli: Cli, tmp_path: Path) -> None:
+    """A fifth slower over few windows is refused by the gate, and never "no figure differs"."""
+    for run_id, mean_s in (("short", 0.1), ("shorter", 0.12)):
+        write_run(str(tmp_path / "costlens-runs"), run_id, noisy_times(1, 6, mean_s=mean_s))
+    _, out, _ = cli("compare", "short", "shorter", "--fail-above", "5%")
+    assert "no figure is known to differ by more than noise does; worse by more" in out
+    assert "no figure differs" not in out
+
+
 def test_windows_come_from_segments_and_record_once_each(cli: Cli, runs: Path) -> None:
     """Of 50 windows 48 are in segments and 5 in the record: one of start-up is left out."""
     document = json.loads(cli("compare", "before", "alike", "--json")[1])
