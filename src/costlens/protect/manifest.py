@@ -11,7 +11,7 @@ import re
 import secrets
 import time
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -102,6 +102,10 @@ class CheckpointName:
         return f"{self.step:012d}-a{self.attempt:04d}-{self.stamp}Z-{self.nonce}"
 
 
+UnixTime = Annotated[float, Field(ge=0, lt=253_402_300_800, allow_inf_nan=False)]  # to year 9999
+Word = Annotated[str, Field(max_length=200)]
+
+
 class _Part(BaseModel):
     # A newer costlens may have written fields that this one does not know.
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -150,11 +154,13 @@ class Manifest(_Part):
     attempt: int = Field(ge=1)
     step: int = Field(ge=0, description="Optimizer steps done.")
     kind: Kind
-    created_time: float = Field(description="Unix time of the snapshot, by its writer's clock.")
+    created_time: UnixTime = Field(description="Unix time of the snapshot, by its writer's clock.")
     world_size: int = Field(ge=1)
     shards: list[Shard] = Field(min_length=1, max_length=100_000)
-    parent: str | None = Field(None, description="Name of the checkpoint the attempt resumed from.")
-    lineage: str = Field(
+    parent: Word | None = Field(
+        None, description="Name of the checkpoint the attempt resumed from."
+    )
+    lineage: Word = Field(
         "", description="When the training began that it belongs to: the least stamp of its names."
     )
     inexact: list[str] = Field(
@@ -163,9 +169,9 @@ class Manifest(_Part):
     counts: dict[str, int] = Field(
         default_factory=dict, description="Counters of the run at the snapshot, by name."
     )
-    precision: str | None = None
-    costlens_version: str
-    torch_version: str
+    precision: Word | None = None
+    costlens_version: Word
+    torch_version: Word
     ledger_copy: dict[str, str] = Field(
         default_factory=dict,
         description="What the run's records said of its cost; they are the truth where they exist.",
@@ -208,7 +214,8 @@ class Manifest(_Part):
             fault = error.errors(include_url=False, include_input=False)[0]
             place = ".".join(str(part) for part in fault["loc"]) or "it"
             raise CheckpointError(f"it is no manifest: {place}: {fault['msg']}") from None
-        if sorted(shard.rank for shard in manifest.shards) != [*range(manifest.world_size)]:
+        ranks = sorted(shard.rank for shard in manifest.shards)
+        if len(ranks) != manifest.world_size or ranks != [*range(len(ranks))]:
             raise CheckpointError("it is no manifest: not every rank has one shard in it")
         return manifest
 

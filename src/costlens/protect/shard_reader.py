@@ -30,6 +30,8 @@ def check_sizes(store: Store, folder: str, parts: list[DataObject]) -> None:
         StorageError: If the store cannot be listed.
         CheckpointError: If one is missing, or is not what the manifest says.
     """
+    if len({part.key for part in parts}) < len(parts):
+        raise CheckpointError("it names an object twice")
     sizes = store.sizes(folder)
     for part in parts:
         parent, _, short = part.key.rpartition("/")

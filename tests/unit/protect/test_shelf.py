@@ -172,6 +172,14 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], object]] = {
         m["shards"][0]["data"][0].update(num_bytes=2**50),
     ),
     "a negative size": lambda m: m["shards"][0]["data"][0].update(num_bytes=-1),
+    "more ranks than memory holds": lambda m: m.update(world_size=10**18),
+    "one object many times": lambda m: m["shards"][0].update(
+        data=m["shards"][0]["data"] * 1000, num_bytes=m["shards"][0]["num_bytes"] * 1000
+    ),
+    "a time that is none": lambda m: m.update(created_time=float("nan")),
+    "a time after all calendars": lambda m: m.update(created_time=1e300),
+    "a lineage of megabytes": lambda m: m.update(lineage="2" * 10**6),
+    "a parent of megabytes": lambda m: m.update(parent="x" * 10**6),
 }
 
 
