@@ -107,7 +107,13 @@ def write_whole(url: str, data: bytes) -> None:
             replace_file(location.path, data)
         return
     place, _, name = url.rstrip("/").rpartition("/")
-    Store(place).put(name, data)
+    try:
+        Store(place).put(name, data)
+    except StorageError as error:
+        # The name ends in the query of a signed URL, which only the whole URL tells to be secret.
+        shown = StorageError(location.scrub(str(error)))
+        shown.errno = error.errno
+        raise shown from None
 
 
 def find_files(url: str) -> list[FoundFile]:

@@ -138,3 +138,13 @@ def test_what_the_shell_has_opened_is_written_through(tmp_path: Path) -> None:
         inode = out.stat().st_ino
         subprocess.run(command, check=True, stdout=file, timeout=60)
     assert (out.read_bytes(), out.stat().st_ino) == (b"a", inode)
+
+
+def test_a_signed_url_is_not_shown() -> None:
+    """What comes after the question mark opens the store to whoever reads the log."""
+    url = "https://user:hunter2@127.0.0.1:9/runs/b.json?sig=c0ffee%2Fbeef"
+    with pytest.raises(StorageError) as failed:
+        write_whole(url, b"new")
+    told = f"{failed.value!r} {failed.value.__cause__!r}"
+    assert "127.0.0.1:9" in told
+    assert not [secret for secret in ("hunter2", "c0ffee", "beef") if secret in told]
