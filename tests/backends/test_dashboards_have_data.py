@@ -7,7 +7,11 @@ from dataclasses import dataclass
 import pytest
 import yaml
 
+from grafana.alerts.catalogue import ALERTS
+from grafana.alerts.render import fill as fill_rule
+from tests.backends import test_rules_have_data as rules
 from tests.backends.page_data import RUNS, PageData, page_data
+from tests.backends.short_windows import SHORT as SHORT_WINDOWS
 from tests.dashboards import Query, fill, queries
 from tests.fixtures_backends import Backends
 
@@ -107,7 +111,22 @@ def test_every_query_has_data(backends: Backends, page_data: PageData | None) ->
 def test_few_queries_need_something_absent() -> None:
     """What a test's machine lacks is listed, each entry for one query, and the list is short."""
     listed = [absent for query in PROMQL if (absent := find_absent(query))]
-    assert len(listed) == len(set(map(id, listed))) == len(ABSENT) <= 10
+    assert len(listed) == len(set(map(id, listed))) == len(ABSENT)
+    assert len(ABSENT) + len(rules.ABSENT) <= 10
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_rules_about_reads_have_data_where_files_are_read(
+    backends: Backends, page_data: PageData | None
+) -> None:
+    """What the demo has no series of, a run that reads through ``run.filesystem`` has."""
+    assert page_data is not None
+    judged = [alert for alert in ALERTS if alert.name in rules.ELSEWHERE]
+    assert len(judged) == len(rules.ELSEWHERE) > 0
+    for alert in judged:
+        for server in page_data.servers:
+            assert page_data.has_data(server, fill_rule(alert.value, SHORT_WINDOWS)), server
 
 
 @pytest.mark.parametrize("absent", ABSENT, ids=lambda absent: f"{absent.page} {absent.metric}")
