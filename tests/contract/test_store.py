@@ -390,6 +390,15 @@ def test_segments_are_closed(store: Store) -> None:
     assert [*folder.read_segments(3, 3)] == []
 
 
+def test_a_segment_that_is_far_too_large_takes_little_memory(store: Store) -> None:
+    """Its first lines are read, and the rest is not; the next segment is."""
+    folder = RunFolder(store, "run")
+    line = b'"' + b"x" * (2**20 - 3) + b'"\n'
+    store.put("run/segments/windows-1-0-000000.jsonl", line * 20)
+    folder.append_segment(1, 0, 1, [b"{}"])
+    assert [len(each) for each in folder.read_segments(1, 0)] == [2**20 - 1] * 16 + [2]
+
+
 def test_checkpoints_name_their_run(store: Store) -> None:
     """The first run at a checkpoint URL names it; a restart that proposes another id joins it."""
     assert claim_run_id(store, "run-a") == "run-a"

@@ -26,6 +26,8 @@ MAX_CONTROL_BYTES = 16 * 1024
 _CLAIM = re.compile(r"([0-9]{4,6})\.json")
 _RECORD = re.compile(r"record-(0|[1-9][0-9]{0,18})-(0|[1-9][0-9]{0,18})\.json")
 _LIKE_RECORD = re.compile(r"record-.*\.json/?")
+# A hundred times what sixty windows take; of what somebody has put there no more is read.
+_MAX_SEGMENT_BYTES = 16 * 1024 * 1024
 _SEGMENT = re.compile(r"windows-([0-9]+)-([0-9]+)-([0-9]+)\.jsonl")
 _RUN_ID_KEY = "run.json"
 _CONTROL = "control.json"
@@ -251,6 +253,8 @@ class RunFolder:
     def read_segments(self, attempt: int, rank: int) -> Iterator[bytes]:
         """Yield the lines of a rank's segments in order, holding one segment at a time.
 
+        Of a file that is larger than a segment can be, the lines after 16 MiB are left out.
+
         Raises:
             StorageError: While iterating, if the store cannot be listed or a segment not read.
         """
@@ -262,7 +266,7 @@ class RunFolder:
             and (int(match[1]), int(match[2])) == (attempt, rank)
         }
         for _, name in sorted(names.items()):
-            data = self._store.read(f"{folder}/{name}")
+            data = self._store.read(f"{folder}/{name}", _MAX_SEGMENT_BYTES)
             yield from (data or b"").split(b"\n")[:-1]
 
     @property
