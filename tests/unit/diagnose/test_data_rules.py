@@ -127,6 +127,9 @@ def test_workers_that_neither_compute_nor_read_wait_for_something_unknown() -> N
     evidence = starving(num_workers=4, worker_cpu_s=20.0)
     found = find(data_wait.RULE, evidence)
     assert found.saved_share == pytest.approx(40 / 120, rel=0.01)
+    told = " ".join(remedy.text for remedy in found.remedies)
+    assert "num_workers than 4" in told
+    assert "num_workers > 0" not in told, "it has workers"
     assert "run.filesystem" in miss(storage_read.RULE, evidence)
     assert names_of(evidence) == {"data_wait"}
 

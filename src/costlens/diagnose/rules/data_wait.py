@@ -31,14 +31,27 @@ def _judge(evidence: Evidence) -> Verdict:
             f"({percent(supply.wait_s / supply.batch_s)}) for its batch"
         ),
     ]
-    remedies = [
+    return loss(_NAME, saved, text, _list_remedies(supply.num_workers, saved))
+
+
+def _list_remedies(num_workers: int | None, saved: float | None) -> list[Remedy]:
+    """Return what to try; who has workers is not told to have some."""
+    if num_workers:
+        return [
+            Remedy(
+                f"Try another num_workers than {num_workers}: too few fall behind, and too many"
+                " take the CPUs from one another",
+                saved,
+            ),
+            Remedy("Open files through run.filesystem(…): then reading is told from computing"),
+        ]
+    return [
         Remedy("Make batches beside the training: a DataLoader with num_workers > 0", saved),
         Remedy(
             "Watch the DataLoader itself (run.batches(loader)) and open files through"
             " run.filesystem(…): then the cause is named"
         ),
     ]
-    return loss(_NAME, saved, text, remedies)
 
 
 RULE = Rule(_NAME, _judge)
