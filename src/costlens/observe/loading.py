@@ -42,6 +42,11 @@ class TrainingLoader:
         self._settings: dict[str, Any] = {}
         self._data: int | None = None
 
+    @property
+    def is_known(self) -> bool:
+        """Return whether an iterator has told how the loader was set up."""
+        return self._data is not None
+
     def see(self, iterator: Any, number: int) -> None:  # noqa: ANN401 - torch's own, or anything else
         """Take an iterator at the beginning of its pass; training thread, about 3 µs.
 
@@ -49,8 +54,13 @@ class TrainingLoader:
             iterator: What a loader iterates with; others than torch's tell nothing.
             number: Number of the iteration its first batch is for.
         """
+        if self.note(iterator):
+            self.waits.begin(number)
+
+    def note(self, iterator: Any) -> bool:  # noqa: ANN401 - torch's own, or anything else
+        """Return whether an iterator is the training's; the first tells how it was set up."""
         if not hasattr(iterator, "_num_workers"):
-            return
+            return False
         data = id(getattr(iterator, "_dataset", None))
         if self._data is None:
             self._data = data
@@ -60,8 +70,7 @@ class TrainingLoader:
                 self._settings[name] = kind(value) if isinstance(value, (int, bool)) else None
             size = getattr(getattr(iterator, "_index_sampler", None), "batch_size", None)
             self._settings["batch_size"] = size if isinstance(size, int) else None
-        if data == self._data:
-            self.waits.begin(number)
+        return data == self._data
 
     def around(self, loader: object) -> AbstractContextManager[None]:
         """Return what stands around the making of a loader's iterator; training thread.

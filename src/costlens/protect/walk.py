@@ -131,6 +131,10 @@ class SamplerTap:
         return getattr(self._sampler, name)
 
 
+# What somebody asks an iterator for who only looks whether it has workers, and how many.
+_LOOKS = ("_workers", "_num_workers")
+
+
 class LateIterator:
     """Makes an iterator when its first batch is asked for, and is that iterator from then on.
 
@@ -153,7 +157,7 @@ class LateIterator:
         return next(self.make())
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the iterator has
-        if self._iterator is None and name.startswith("_workers"):
+        if self._iterator is None and name.startswith(_LOOKS):
             raise AttributeError(name)  # who only looks for workers makes none
         return getattr(self.make(), name)
 

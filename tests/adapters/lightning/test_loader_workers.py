@@ -125,3 +125,14 @@ def test_passes_saves_and_evaluations_are_counted(each_pl: ModuleType, tmp_path:
     assert 0.2 <= record.loading.first_wait_s <= record.time_ns["data_wait"] / 1e9
     assert record.attempt.num_evaluations == 3
     assert record.attempt.num_saves == 3
+
+
+def test_a_loader_is_known_beside_checkpoints(pl: ModuleType, tmp_path: Path) -> None:
+    """There iterators are made late, and looking at one must not make it: that moves a resume."""
+    url = str(tmp_path / "checkpoints")
+    callback = CostLensCallback(checkpoint_url=url, config=Config(summary=False))
+    rows = torch.randn(8, 4)
+    _train(pl, callback, train_dataloaders=DataLoader(rows, batch_size=2, num_workers=0))
+    loading = record_of(callback).loading
+    assert loading is not None
+    assert (loading.num_workers, loading.batch_size) == (0, 2)

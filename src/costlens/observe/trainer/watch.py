@@ -236,6 +236,10 @@ class TrainerWatch:
                 self._counters.optimizer_steps += step - self._global_step
             self._global_step = self._state.end_step = step
             self._steps.tell_scale(number)
+        if not self._host.loader.is_known:
+            # Where a checkpoint may be restored first, iterators are made after they are told.
+            for iterator in facts.iterate_training_iterators(self.trainer):
+                self._host.loader.note(iterator)
         if self._optimizer is not None:
             self._quality.read_learning_rate(self._optimizer, number)
 
