@@ -64,6 +64,6 @@ def test_fits_leave_nothing_on_a_trainer_or_behind(tmp_path: Path) -> None:
     Its record keeps its newest 60 windows, which is all that grows.
     """
     grown = grow(tmp_path, "fit", 60, 20, COSTLENS_OTLP_FILE="0")
-    assert grown["objects"] < 40 * 6 + 60
+    assert grown["objects"] < 40 * 8 + 60
     assert (grown["files"], grown["threads"], grown["taps"]) == (0, 0, 0)
     assert len([*tmp_path.glob("*/record-*.json")]) == 61

@@ -25,6 +25,7 @@ _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 # What file systems without hard links answer: FAT, SMB shares, FUSE mounts of object stores.
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 _READ_TRIES = 3
+_OPEN_TRIES = 5
 
 
 class LocalBackend:
@@ -249,11 +250,12 @@ def _open_new(path: Path) -> int:
     # 0o666 lets the umask decide, so that others may read a run where the user's files allow it;
     # tempfile would make every record private to the account that trained.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    try:
-        return os.open(path, flags, 0o666)
-    except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return os.open(path, flags, 0o666)
+    for _ in range(_OPEN_TRIES):
+        try:
+            return os.open(path, flags, 0o666)
+        except FileNotFoundError:  # again where somebody has just removed the empty folder
+            path.parent.mkdir(parents=True, exist_ok=True)
+    return os.open(path, flags, 0o666)
 
 
 def _publish_new(temporary: Path, final: Path) -> bool:
