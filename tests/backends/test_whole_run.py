@@ -163,7 +163,13 @@ def test_exemplars_of_a_whole_run_lead_to_its_spans(
     otlp_receiver: OtlpReceiver, tmp_path: Path
 ) -> None:
     """Metrics and traces of one process: an exemplar of a duration names an iteration's span."""
-    _run(PLAIN, tmp_path, OTEL_EXPORTER_OTLP_ENDPOINT=otlp_receiver.endpoint)
+    # On a machine at rest none of sixty iterations is slow: every tenth gets a span.
+    _run(
+        PLAIN,
+        tmp_path,
+        OTEL_EXPORTER_OTLP_ENDPOINT=otlp_receiver.endpoint,
+        COSTLENS_ITERATION_SPAN_EVERY="10",
+    )
     named = {
         (exemplar.trace_id, exemplar.span_id)
         for point in otlp_receiver.points("costlens.iteration.duration")
