@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from costlens.diagnose.copies import copied_s
+from costlens.diagnose.data_supply import is_paced_by_loader
+from costlens.diagnose.finding import Abstention, Remedy, Verdict
 from costlens.diagnose.launching import MIN_IDLE_SHARE
-from costlens.diagnose.measures import MIN_SHARE, is_event, is_on_device
+from costlens.diagnose.measures import MIN_SHARE, is_event, is_on_device, percent
+from costlens.diagnose.wording import loss, milliseconds
 
 if TYPE_CHECKING:
     from costlens.diagnose.evidence import Evidence
 
-__all__ = ["held_up_s", "is_held_up"]
+__all__ = ["held_up_s", "is_held_up", "judge_between"]
 
 
 def is_held_up(evidence: Evidence, phase: str) -> bool:
@@ -44,3 +48,36 @@ def held_up_s(evidence: Evidence, phase: str) -> float | None:
     return (
         min(idle, evidence.host_s[phase]) if idle >= MIN_IDLE_SHARE * evidence.iteration_s else 0.0
     )
+
+
+def judge_between(
+    evidence: Evidence,
+    name: str,
+    phase: str,
+    subject: str,
+    remedies: Callable[[float], list[Remedy]],
+) -> Verdict:
+    """Return what a phase between the batches costs, where it holds the training up.
+
+    Args:
+        evidence: The evidence.
+        name: The finding it would be.
+        phase: A phase of iterations.
+        subject: What takes the time, with its verb.
+        remedies: Returns what would help, of the share that mending the cause would save.
+    """
+    if not is_held_up(evidence, phase) or is_paced_by_loader(evidence):
+        return None
+    held_s = held_up_s(evidence, phase)
+    if held_s is None:
+        return Abstention(name, "the device's utilization, sampled through NVML")
+    if held_s < MIN_SHARE * evidence.iteration_s:
+        return None
+    saved, each_s = evidence.share(held_s), held_s / max(1, evidence.num_iterations)
+    text = [
+        (
+            f"{subject} {milliseconds(each_s)} of each iteration, "
+            f"{percent(held_s / evidence.iteration_s)} of it"
+        ),
+    ]
+    return loss(name, saved, text, remedies(saved))

@@ -17,6 +17,7 @@ __all__ = [
     "JobFinding",
     "JobJudgement",
     "combine",
+    "explain_all_unjudged",
     "judge_job",
     "judge_ranks",
     "judge_together",
@@ -76,9 +77,13 @@ def judge_job(
     job = judge_together(evidence, job_rules)
     found = combine(evidence, {r: j.findings for r, j in by_rank.items()}, job.findings)
     undecided = list_undecided([job, *by_rank.values()], {each.finding.name for each in found})
-    reasons = [judgement.unjudged for judgement in by_rank.values()]
-    unjudged = reasons[0] if reasons and None not in reasons else None
-    return JobJudgement(found, undecided, unjudged)
+    return JobJudgement(found, undecided, explain_all_unjudged(by_rank.values()))
+
+
+def explain_all_unjudged(judgements: Iterable[Judgement]) -> str | None:
+    """Return why the steps of no rank were judged; None where those of any were."""
+    reasons = [judgement.unjudged for judgement in judgements]
+    return reasons[0] if reasons and None not in reasons else None
 
 
 def list_undecided(

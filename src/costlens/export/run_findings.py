@@ -24,6 +24,7 @@ from costlens.diagnose.job_evidence import JobEvidence
 from costlens.diagnose.job_judge import (
     JobFinding,
     combine,
+    explain_all_unjudged,
     judge_ranks,
     judge_together,
     list_undecided,
@@ -75,13 +76,12 @@ def find_causes(
     bill = _Bill(evidence, by_rank, told)
     parts = [_describe(each, bill) for each in found[:MAX_FINDINGS]]
     has_any = any(lasting.values())
-    reasons = [judgement.unjudged for judgement in by_rank.values()]
     return {
         "findings": _put_in_order(parts),
         "undecided": describe_undecided(
             list_undecided([job, *by_rank.values()], {part.name for part in parts})
         ),
-        "unjudged": None if has_any or None in reasons else reasons[0],
+        "unjudged": None if has_any else explain_all_unjudged(by_rank.values()),
     }
 
 
