@@ -126,7 +126,7 @@ class Session:
             parts.state,
             clock,
             config.window_s,
-            lambda: None if self.identity is None else self.identity.folder,
+            self._settled_folder,
             self._builder.counts,
         )
         if must_agree(config):
@@ -135,7 +135,7 @@ class Session:
             config,
             parts.state,
             clock,
-            lambda: None if self.identity is None else self.identity.folder,
+            self._settled_folder,
             parts.boundaries,
         )
         self._findings = Findings(parts.state)

@@ -105,9 +105,13 @@ class Shelf:
         Raises:
             StorageError: If the store cannot be listed.
         """
+        names, marked = self._names_of_newest(), self.marked()
+        return [name for name in names if str(name) not in marked]
+
+    def _names_of_newest(self) -> list[CheckpointName]:
         names = self.names()
-        since, marked = self.find_lineage(names), self.marked()
-        return [name for name in names if name.stamp >= since and str(name) not in marked]
+        since = self.find_lineage(names)
+        return [name for name in names if name.stamp >= since]
 
     def find_lineage(self, names: list[CheckpointName]) -> str:
         """Return the stamp since which names belong to the training that was begun last.
@@ -182,9 +186,7 @@ class Shelf:
         self.rejections.clear()
         marked = self.marked()
         if names is None:
-            names = self.names()
-            since = self.find_lineage(names)
-            names = [name for name in names if name.stamp >= since]
+            names = self._names_of_newest()
         for name in names:
             if (reason := marked.get(str(name))) is not None:
                 reason = f"an earlier start found that {reason}"

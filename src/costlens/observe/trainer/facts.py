@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from costlens.observe.device import Device
@@ -185,14 +185,17 @@ def iterate_iterators(trainer: Trainer) -> Iterator[object]:
     inner = getattr(getattr(fit, "epoch_loop", None), "val_loop", None)
     others = (getattr(trainer, f"{stage}_loop", None) for stage in ("validate", "test", "predict"))
     for loop in (fit, inner, *others):
-        loader = getattr(loop, "_combined_loader", None)
-        yield from getattr(getattr(loader, "_iterator", None), "iterators", None) or ()
+        yield from _iterators_of(loop)
 
 
 def iterate_training_iterators(trainer: Trainer) -> Iterator[object]:
     """Yield what a fit iterates its training loaders with at the moment; about 2 µs."""
-    loader = getattr(getattr(trainer, "fit_loop", None), "_combined_loader", None)
-    yield from getattr(getattr(loader, "_iterator", None), "iterators", None) or ()
+    yield from _iterators_of(getattr(trainer, "fit_loop", None))
+
+
+def _iterators_of(loop: object) -> Iterable[object]:
+    loader = getattr(loop, "_combined_loader", None)
+    return getattr(getattr(loader, "_iterator", None), "iterators", None) or ()
 
 
 def iterate_evaluations(trainer: Trainer, stage: str) -> Iterator[tuple[Any, str]]:
