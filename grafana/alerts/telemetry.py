@@ -7,6 +7,18 @@ from grafana.alerts.situations import counter, gauge, rank
 
 __all__ = ["ALERTS"]
 
+_EXPORTS_QUERY = Query(
+    "Exports by how they ended",
+    "promql",
+    "sum by (costlens_signal, costlens_export_outcome) "
+    '(increase(costlens_telemetry_exports_total{costlens_run_id="$run"}[15m]))',
+)
+_FAILURES_QUERY = Query(
+    "Why exports failed",
+    "logql",
+    '{service_name=~".+"} | costlens_run_id="$run" | event_name="costlens.export.failed"',
+)
+
 _DROPPED = Alert(
     name="CostlensTelemetryDropped",
     area="telemetry",
@@ -34,22 +46,13 @@ _DROPPED = Alert(
         "`recorder`: iterations are faster than they are drained, or the process gets no CPU.",
     ),
     queries=(
-        Query(
-            "Exports by how they ended",
-            "promql",
-            "sum by (costlens_signal, costlens_export_outcome) "
-            '(increase(costlens_telemetry_exports_total{costlens_run_id="$run"}[15m]))',
-        ),
+        _EXPORTS_QUERY,
         Query(
             "What was dropped, by rank",
             "promql",
             'increase(costlens_telemetry_dropped_total{costlens_run_id="$run"}[15m])',
         ),
-        Query(
-            "Why exports failed",
-            "logql",
-            '{service_name=~".+"} | costlens_run_id="$run" | event_name="costlens.export.failed"',
-        ),
+        _FAILURES_QUERY,
     ),
     cases=(
         Case(
@@ -107,17 +110,8 @@ and on (costlens_run_id) max by (costlens_run_id) (rank:costlens_live:last_time)
         "(`OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`).",
     ),
     queries=(
-        Query(
-            "Exports by how they ended",
-            "promql",
-            "sum by (costlens_signal, costlens_export_outcome) "
-            '(increase(costlens_telemetry_exports_total{costlens_run_id="$run"}[15m]))',
-        ),
-        Query(
-            "Why exports failed",
-            "logql",
-            '{service_name=~".+"} | costlens_run_id="$run" | event_name="costlens.export.failed"',
-        ),
+        _EXPORTS_QUERY,
+        _FAILURES_QUERY,
     ),
     cases=(
         Case(
