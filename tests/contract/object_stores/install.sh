@@ -9,16 +9,7 @@ if grep -qs "\"version\": \"$version\"" "$folder/node_modules/azurite/package.js
   exit 0
 fi
 if ! command -v npm >/dev/null; then
-  if ! command -v apt-get >/dev/null; then
-    echo "install Node.js and npm with this system's package manager" >&2
-    exit 1
-  fi
-  export DEBIAN_FRONTEND=noninteractive
-  # Root's own sudo is not everywhere.
-  root=()
-  if [ "$(id -u)" -ne 0 ]; then root=(sudo); fi
-  "${root[@]}" apt-get update -q
-  "${root[@]}" apt-get install -y -q --no-install-recommends nodejs npm
+  "$(dirname "${BASH_SOURCE[0]}")/../../debian.sh" "Node.js and npm" nodejs npm
 fi
 mkdir -p "$folder"
 npm install --prefix "$folder" --no-audit --no-fund --no-package-lock --loglevel=error "azurite@$version"
