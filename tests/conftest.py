@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import time
@@ -52,6 +53,11 @@ THREAD_GRACE_S = 2.0
 # Repeatable and without per-example deadlines: two busy cores would break them at random.
 settings.register_profile("costlens", deadline=None, derandomize=True)
 settings.load_profile("costlens")
+
+
+# A loader's worker is a fork of this process. What other tests left to the collector (a process
+# group of gloo, a channel of gRPC) crashes or hangs a child that collects it.
+os.register_at_fork(after_in_child=gc.freeze)
 
 
 def _required_parts(environ: Mapping[str, str]) -> frozenset[str]:

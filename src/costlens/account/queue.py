@@ -18,6 +18,8 @@ from costlens.core.records import RankRecord
 __all__ = ["Wait", "measure_wait", "merge_queue"]
 
 _SHOWN_SKEW_S = 2.0
+# Slurm tells whole seconds, cut: a submission may be this much later than it says.
+_TIMES_CUT_S = 1.0
 
 
 class Wait(NamedTuple):
@@ -112,7 +114,7 @@ def _measure(number: int, job: JobPart, newest_start: float) -> WaitPart | str:
     measured = measure_wait(job.submit_time, job.eligible_time, job.start_time)
     if measured is None or job.start_time is None:
         return job.times_unknown or f"{job.scheduler} does not tell when the job was submitted"
-    if job.submit_time is not None and newest_start > job.submit_time:
+    if job.submit_time is not None and newest_start >= job.submit_time + _TIMES_CUT_S:
         return "its submission is that of an earlier attempt; when it was queued again is not told"
     return WaitPart(
         attempt=number,

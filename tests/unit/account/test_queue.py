@@ -96,6 +96,14 @@ def test_a_job_that_is_queued_again_waits_again() -> None:
     assert [wait.attempt for wait in queue.waits] == [1, 2]
 
 
+def test_a_job_that_is_queued_again_within_a_second_of_its_start_waits_again() -> None:
+    """Slurm cuts its times to whole seconds: a submission at START + 0.9 is told as START."""
+    first = make_record(1, job=make_job(START - 500, START - 400, START), start_time=START + 0.4)
+    second = make_record(2, job=make_job(START, START + 120, START + 150, restart_count=1))
+    queue, _ = queue_of(first, second)
+    assert (queue.wait_s, queue.num_waits, queue.unknown) == (430, 2, None)
+
+
 def test_launches_of_one_allocation_waited_once() -> None:
     """A script that starts the training again inside its job does not wait again."""
     job = make_job(START - 500, START - 400, START)

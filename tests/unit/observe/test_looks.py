@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -117,38 +117,16 @@ def test_reads_are_told_by_who_reads() -> None:
 
 
 def test_waiting_for_workers_is_waiting_in_their_queue() -> None:
-    """A loop with a worker stands where torch waits for its batches; looked at from elsewhere."""
-    entered, ready = threading.Event(), threading.Event()
-    timeline = Timeline(FakeClock(), 0, Phase.OTHER)
+    """A loop with a worker stands where torch waits for its batches; looked at from elsewhere.
 
-    def train() -> None:
-        timeline.owner = threading.get_ident()
-        timeline.enter(Phase.DATA_WAIT)
-        entered.set()
-        for _ in DataLoader(_Stuck(), num_workers=1):
-            pass
-        ready.set()
-
-    looks = Looks(timeline, lambda: None)
-    thread = threading.Thread(target=train)
-    thread.start()
-    entered.wait(10)
-    while not ready.wait(0.05):
-        looks.look()
-    thread.join()
-    part = looks.part()
-    assert part is not None
+    In a process of its own: a worker is forked, and this process has much that a fork cannot take.
+    """
+    command = [sys.executable, str(Path(__file__).with_name("job_queue_wait.py"))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    part = LooksPart.model_validate_json(done.stdout)
     assert part.in_queue > 0
     assert part.in_collate == part.in_read == 0
-
-
-class _Stuck(Dataset[torch.Tensor]):
-    def __len__(self) -> int:
-        return 2
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        time.sleep(0.5)
-        return torch.zeros(1)
 
 
 class Loss:
