@@ -1,16 +1,19 @@
-"""``costlens grafana export``: dashboards, data sources and alert rules, as files for a site."""
+"""``costlens grafana export``: dashboards, data sources and alert rules, as files for a site.
+
+They go to a folder or into a store, and nothing there that differs is written over unasked.
+"""
 
 from __future__ import annotations
 
 import re
 from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from costlens.cli.progress import progress
 from costlens.errors import ConfigError
-from costlens.storage.local import replace_file
+from costlens.storage import files as store_files
 from costlens.storage.location import redact
 
 if TYPE_CHECKING:
@@ -43,7 +46,10 @@ def group() -> None:
 @grafana.command()
 def export(
     directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Where to write; is made if it is not there.")
+        str,
+        typer.Argument(
+            metavar="DIR|URL", help="Where to write: a folder, made if it is not there, or a URL."
+        ),
     ],
     *,
     force: Annotated[
@@ -69,13 +75,14 @@ def export(
         for name, text in read_files().items()
         if name not in others
     }
-    _refuse_to_overwrite(directory, texts, force=force)
-    for name, text in sorted(texts.items()):
-        path = directory / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, text.encode())
+    place = store_files.show_place(directory)
+    with progress("looking at what is there"):
+        found = _read_present(directory, [*texts, *others])
+    _refuse_to_overwrite(place, found, texts, force=force)
+    with progress("writing"):
+        store_files.write_tree(directory, {name: text.encode() for name, text in texts.items()})
     typer.echo(
-        f"{len(texts)} files in {directory}: provisioning/ is for Grafana, prometheus/rules/ for "
+        f"{len(texts)} files in {place}: provisioning/ is for Grafana, prometheus/rules/ for "
         "Prometheus"
     )
     if runbook_url == RUNBOOK_URL:
@@ -84,8 +91,8 @@ def export(
             "which does not exist"
         )
     for name in others:
-        if (directory / name).exists():
-            typer.echo(f"costlens: {directory / name} is there, too: alerts fire twice", err=True)
+        if name in found:
+            typer.echo(f"costlens: {place}/{name} is there, too: alerts fire twice", err=True)
 
 
 def _check_url(option: str, url: str) -> None:
@@ -97,17 +104,24 @@ def _check_url(option: str, url: str) -> None:
         )
 
 
-def _refuse_to_overwrite(directory: Path, texts: dict[str, str], *, force: bool) -> None:
-    if directory.exists() and not directory.is_dir():
-        raise ConfigError(f"DIR must be a folder, and {directory} is a file")
+def _read_present(directory: str, names: list[str]) -> dict[str, bytes]:
+    path = store_files.local_path(directory)
+    if path is not None and path.exists() and not path.is_dir():
+        raise ConfigError(f"DIR must be a folder or a URL, and {path} is a file; name another")
+    return store_files.read_tree(directory, names)
+
+
+def _refuse_to_overwrite(
+    place: str, found: dict[str, bytes], texts: dict[str, str], *, force: bool
+) -> None:
     differing = [
         name
         for name, text in sorted(texts.items())
-        if (directory / name).exists() and (directory / name).read_bytes() != text.encode()
+        if found.get(name, text.encode()) != text.encode()
     ]
     if differing and not force:
         raise ConfigError(
-            f"{directory} has {len(differing)} of these files with other content, such as "
+            f"{place} has {len(differing)} of these files with other content, such as "
             f"{differing[0]}; --force writes over them"
         )
 

@@ -6,8 +6,9 @@ thread; ``load`` belongs on the calling thread, before.
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from glob import has_magic
 from pathlib import Path
@@ -25,7 +26,9 @@ __all__ = [
     "local_path",
     "read_bounded",
     "read_chunks",
+    "read_tree",
     "show_place",
+    "write_tree",
     "write_whole",
 ]
 
@@ -114,6 +117,52 @@ def write_whole(url: str, data: bytes) -> None:
         shown = StorageError(location.scrub(str(error)))
         shown.errno = error.errno
         raise shown from None
+
+
+def read_tree(url: str, names: Sequence[str]) -> dict[str, bytes]:
+    """Return what files of a folder hold, by name; absent ones are left out.
+
+    Object stores are asked side by side.
+
+    Args:
+        url: The folder, a path or an fsspec URL.
+        names: Relative to it, with ``/``.
+
+    Raises:
+        ConfigError: If `url` cannot be understood.
+        StorageError: If it cannot be reached, or a file that is there cannot be read.
+    """
+    found: dict[str, bytes] = {}
+    for name, data in Store(url).read_many([*names]).items():
+        if isinstance(data, StorageError):
+            raise data
+        found[name] = data
+    return found
+
+
+def write_tree(url: str, contents: Mapping[str, bytes]) -> None:
+    """Write files into a folder, which a local path is made for; each as `write_whole` does.
+
+    Args:
+        url: The folder, a path or an fsspec URL.
+        contents: The whole content of each file, by its name relative to the folder.
+
+    Raises:
+        ConfigError: If `url` cannot be understood.
+        StorageError: If one cannot be written; others may have been.
+    """
+    location = parse_location(url)
+    if location.path is None:
+        Store(url).put_many(contents)
+        return
+    paths = {location.path / name: data for name, data in contents.items()}
+    with Translated(location, f"write {len(paths)} files"):
+        for path in paths:
+            if path.is_dir():
+                raise IsADirectoryError(errno.EISDIR, f"{path} is a folder")
+        for path, data in paths.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(path, data)
 
 
 def find_files(url: str) -> list[FoundFile]:

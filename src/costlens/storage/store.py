@@ -25,6 +25,7 @@ _REMEDIES = {
     errno.EACCES: "make it writable for this user, or choose another place",
     errno.EDQUOT: "raise the quota, remove old runs, or choose another place",
     errno.EINVAL: "remove or rename it",
+    errno.EISDIR: "a folder is in the way: remove it, or choose another place",
     errno.ENAMETOOLONG: "choose a shorter name or folder",
     errno.ENOENT: "check that the folder or bucket exists",
     errno.ENOSPC: "free some space, or choose another place",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import uuid
 from pathlib import Path
 
 import pytest
 import yaml
 
 from costlens.cli import grafana
+from costlens.storage.store import Store
 from tests.unit.cli.conftest import Cli
 
 PAGES = "provisioning/dashboards/costlens"
@@ -130,3 +132,55 @@ def test_links_that_lead_nowhere_are_told(cli: Cli, tmp_path: Path) -> None:
     served = ("--runbook-url", "https://wiki.site.example/costlens", "--force")
     assert "--runbook-url" in cli("grafana", "export", str(tmp_path))[1]
     assert "--runbook-url" not in cli("grafana", "export", str(tmp_path), *served)[1]
+
+
+def test_a_store_takes_what_a_folder_takes(cli: Cli, tmp_path: Path) -> None:
+    """Into a URL go the same files, edited ones are kept there too, and no secret is shown."""
+    place = f"{uuid.uuid4().hex}/site"
+    url = f"memory://me:s3cret@{place}"
+    cli("grafana", "export", str(tmp_path))
+    code, out, _ = cli("grafana", "export", url)
+    assert code == 0
+    assert f"files in memory://***@{place}:" in out
+    store = Store(url)
+    written = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.*")}
+    assert {*store.list()} == {name for name in written if (tmp_path / name).is_file()}
+    page = f"{PAGES}/costlens-run.json"
+    assert store.read(page) == (tmp_path / page).read_bytes()
+    store.put(page, b"{}")
+    code, out, error = cli("grafana", "export", url)
+    assert (code, "costlens-run.json" in error, "s3cret" in out + error) == (2, True, False)
+    assert store.read(page) == b"{}"
+    assert cli("grafana", "export", url, "--force", "--alerts", "grafana")[0] == 0
+    assert store.read(page) == (tmp_path / page).read_bytes()
+    assert "twice" in cli("grafana", "export", url, "--alerts", "grafana")[2]
+
+
+@pytest.mark.parametrize(
+    ("url", "code", "word"),
+    [
+        ("nosuch://bucket/site", 1, "nosuch"),
+        ("s3:/bucket/site", 2, "two slashes"),
+        ("a::memory://b", 2, "chains"),
+    ],
+)
+def test_a_place_that_is_none_is_told(cli: Cli, url: str, code: int, word: str) -> None:
+    """A scheme that nobody knows, or a URL that is none, is one line as in any other command."""
+    ended, _, error = cli("grafana", "export", url)
+    assert (ended, error.count("\n")) == (code, 1)
+    assert word in error
+
+
+def test_links_are_followed_and_folders_are_not_written_over(cli: Cli, tmp_path: Path) -> None:
+    """In a local folder a linked file stays a link; a folder in a file's place stops everything."""
+    site, kept = tmp_path / "site", tmp_path / "kept.md"
+    site.mkdir()
+    kept.write_text("mine")
+    (site / "runbook.md").symlink_to(kept)
+    assert cli("grafana", "export", str(site), "--force")[0] == 0
+    assert (site / "runbook.md").is_symlink()
+    assert kept.read_text() == (site / "runbook.md").read_text() != "mine"
+    (tmp_path / "other" / "runbook.md").mkdir(parents=True)
+    code, _, error = cli("grafana", "export", str(tmp_path / "other"))
+    assert (code, "runbook.md is a folder" in error) == (1, True)
+    assert [path.name for path in (tmp_path / "other").iterdir()] == ["runbook.md"]
