@@ -15,7 +15,9 @@ import time
 from decimal import Decimal
 from pathlib import Path
 
-from costlens.core.records import ExportHealth, QualityPart, RankRecord, TelemetryPart, WindowPart
+from costlens.core.records import RankRecord
+from costlens.core.telemetry_records import ExportHealth, TelemetryPart
+from costlens.core.training_records import QualityPart, WindowPart
 from costlens.export.record import read_run
 from costlens.storage.run_folder import RunFolder
 from costlens.storage.store import Store

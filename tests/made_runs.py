@@ -17,16 +17,9 @@ from costlens.core.clock import NS_PER_S
 from costlens.core.device_records import GpuDriverPart, GpuPart
 from costlens.core.host_records import HostPart, LoaderPart, NodePart, ProcessPart
 from costlens.core.precision_records import PrecisionPart
-from costlens.core.records import (
-    IterationTimePart,
-    PricePart,
-    QualityPart,
-    RankRecord,
-    RatesPart,
-    RunPart,
-    StartupPart,
-    WindowPart,
-)
+from costlens.core.price_records import PricePart
+from costlens.core.records import RankRecord, RunPart, StartupPart
+from costlens.core.training_records import IterationTimePart, QualityPart, RatesPart, WindowPart
 from costlens.core.use_records import UsePart
 from costlens.storage.run_folder import RunFolder
 from costlens.storage.store import Store

@@ -22,18 +22,13 @@ from costlens.core.clock import NS_PER_S, Anchor
 from costlens.core.job_records import JobPart
 from costlens.core.phases import NUM_PHASES, Phase
 from costlens.core.precision_records import PrecisionPart
+from costlens.core.price_records import PricePart
 from costlens.core.quality import QualityBook
 from costlens.core.recorder import Counters, Row
-from costlens.core.records import (
-    Outcome,
-    PricePart,
-    RankPart,
-    RankRecord,
-    RunPart,
-    TelemetryPart,
-)
+from costlens.core.records import Outcome, RankPart, RankRecord, RunPart
 from costlens.core.snapshot_builder import AttemptState, SnapshotBuilder
 from costlens.core.spread import first_window_ns
+from costlens.core.telemetry_records import TelemetryPart
 from costlens.core.timeline import TimelineReading
 from costlens.core.window import Totals
 

@@ -22,15 +22,13 @@ from costlens.core.log import RunContext
 from costlens.core.pipeline import Pipeline
 from costlens.core.probe import ProbeSet
 from costlens.core.quality import Observation
-from costlens.core.records import (
-    LastWordsPart,
-    Outcome,
-    TelemetryPart,
-)
+from costlens.core.records import Outcome
 from costlens.core.shutdown import lengthen_shutdown
 from costlens.core.snapshot import Exporter, Snapshot
 from costlens.core.snapshot_builder import AttemptState, SnapshotBuilder
 from costlens.core.spread import first_window_ns
+from costlens.core.telemetry_records import TelemetryPart
+from costlens.core.trouble_records import LastWordsPart
 from costlens.diagnosing import Findings
 from costlens.errors import StorageError
 from costlens.export.console import render

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from costlens.core.records import CheckpointsPart
+from costlens.core.checkpoint_records import CheckpointsPart
 from costlens.protect.manifest import CheckpointName, Manifest
 from tests.distributed.launching import HERE, LIMIT_S, TORCHRUN, Launcher
 

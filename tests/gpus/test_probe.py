@@ -20,7 +20,7 @@ from costlens.cli.demo.fake_gpus.model import Board, make_scenario, simulate
 from costlens.cli.demo.fake_gpus.stand_in import StandIn
 from costlens.config import Config
 from costlens.core.device_records import GpuPart
-from costlens.core.records import EnergyPricePart, PricePart
+from costlens.core.price_records import EnergyPricePart, PricePart
 from costlens.observe.visible_devices import TorchDevice
 from tests.gpus.conftest import Rig
 from tests.gpus.scenarios import make_device, make_node, make_nodes_gpus, make_sliced

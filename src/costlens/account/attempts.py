@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from costlens.account.throughput import merge_startup
 from costlens.core.clock import NS_PER_S
 from costlens.core.gang_records import MAX_NAMED
-from costlens.core.records import LastWordsPart, Outcome, RankRecord
+from costlens.core.records import Outcome, RankRecord
 from costlens.core.run_record import AttemptSummary
+from costlens.core.trouble_records import LastWordsPart
 
 __all__ = [
     "Ends",

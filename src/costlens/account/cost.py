@@ -24,7 +24,8 @@ from costlens.account.money import (
 )
 from costlens.account.unit_costs import Money, unit_costs
 from costlens.core.phases import NAMES, Phase
-from costlens.core.records import PricePart, RankPart, RankRecord
+from costlens.core.price_records import PricePart
+from costlens.core.records import RankPart, RankRecord
 from costlens.core.run_record import CostPart
 
 __all__ = [

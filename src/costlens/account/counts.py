@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from costlens.core.records import ProgressPart, RankRecord
+from costlens.core.records import RankRecord
 from costlens.core.run_record import RunProgress
+from costlens.core.training_records import ProgressPart
 
 __all__ = ["merge_progress", "steps_made", "sum_count"]
 

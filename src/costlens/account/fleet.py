@@ -13,7 +13,8 @@ from decimal import Decimal
 from pydantic import Field
 
 from costlens.account.money import EXACT, format_money, format_ratio
-from costlens.core.records import LABELS, Outcome, Part
+from costlens.core.part import Part
+from costlens.core.records import LABELS, Outcome
 from costlens.core.run_record import CostPart, RunRecord
 
 __all__ = ["GROUPINGS", "FleetGroup", "FleetSpend", "group_runs", "sum_runs"]

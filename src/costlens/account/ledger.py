@@ -34,17 +34,11 @@ from costlens.account.quality import merge_quality
 from costlens.account.queue import merge_queue
 from costlens.account.restarts import count_work, find_restart_loop
 from costlens.account.sharing import share_devices
+from costlens.account.telemetry import merge_telemetry
 from costlens.account.throughput import merge_iteration_times, merge_rates, merge_startup
 from costlens.core.clock import NS_PER_S
 from costlens.core.phases import NAMES, Phase
-from costlens.core.records import (
-    RANK_SCHEMA,
-    DetailPart,
-    ExportHealth,
-    Outcome,
-    RankRecord,
-    TelemetryPart,
-)
+from costlens.core.records import RANK_SCHEMA, Outcome, RankRecord
 from costlens.core.run_record import AttemptSummary, RankSummary, RunRecord
 from costlens.errors import RecordError
 
@@ -201,7 +195,7 @@ def merge(
         precision=merge_precision(groups, priced, progress.skipped_steps),
         checkpoints=merge_checkpoints(everyone, time_s.get("checkpoint", 0.0), cost),
         quality=merge_quality(groups, priced),
-        telemetry=_merge_telemetry(everyone),
+        telemetry=merge_telemetry(everyone),
         problems=sorted({*problems, *notes}),
     )
 
@@ -291,47 +285,4 @@ def _summarize_rank(record: RankRecord) -> RankSummary:
         stall=record.stall if is_open else None,
         job=record.job,
         detail=record.telemetry.detail if is_open else None,
-    )
-
-
-def _merge_telemetry(records: Sequence[RankRecord]) -> TelemetryPart:
-    parts = [record.telemetry for record in records]
-    faults: Counter[str] = Counter()
-    signals: dict[str, list[ExportHealth]] = {}
-    for part in parts:
-        faults.update(part.faults)
-        for signal, health in part.exports.items():
-            signals.setdefault(signal, []).append(health)
-    return TelemetryPart(
-        faults=dict(sorted(faults.items())),
-        rows_dropped=sum(part.rows_dropped for part in parts),
-        spans_dropped=sum(part.spans_dropped for part in parts),
-        quality_dropped=sum(part.quality_dropped for part in parts),
-        values_dropped=sum(part.values_dropped for part in parts),
-        record_failures=sum(part.record_failures for part in parts),
-        overhead_s=sum(part.overhead_s for part in parts),
-        exports={signal: _merge_health(signals[signal]) for signal in sorted(signals)},
-        num_windows=sum(part.num_windows for part in parts),
-        num_segments=sum(part.num_segments for part in parts),
-        iterations_unresolved=sum(part.iterations_unresolved for part in parts),
-        detail=_merge_detail(records),
-        control_failures=sum(part.control_failures for part in parts),
-    )
-
-
-def _merge_detail(records: Sequence[RankRecord]) -> DetailPart | None:
-    newest = max(record.attempt.number for record in records)
-    own = [record.telemetry.detail for record in records if record.attempt.number == newest]
-    return max((part for part in own if part), key=lambda part: part.until or 0.0, default=None)
-
-
-def _merge_health(parts: Sequence[ExportHealth]) -> ExportHealth:
-    # State and error of the rank that fares worst: a mean of states says nothing.
-    worst = max(parts, key=lambda part: (part.exports_failed, part.items_dropped))
-    return ExportHealth(
-        state=worst.state,
-        exports_ok=sum(part.exports_ok for part in parts),
-        exports_failed=sum(part.exports_failed for part in parts),
-        items_dropped=sum(part.items_dropped for part in parts),
-        last_error_type=worst.last_error_type,
     )

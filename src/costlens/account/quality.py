@@ -11,7 +11,8 @@ from decimal import Decimal
 
 from costlens.account.cost import Charge, format_money
 from costlens.core.clock import NS_PER_S
-from costlens.core.records import QualityPart, RankRecord
+from costlens.core.records import RankRecord
+from costlens.core.training_records import QualityPart
 
 __all__ = ["merge_quality"]
 

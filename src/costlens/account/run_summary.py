@@ -16,8 +16,9 @@ from costlens.account.steady import SteadyWindows, find_steady
 from costlens.core.clock import NS_PER_S
 from costlens.core.comparison_records import EstimatePart, FigurePart, FindingSeen, RunSummary
 from costlens.core.phases import ITERATION_PHASES, Phase
-from costlens.core.records import Outcome, RankRecord, WindowPart
+from costlens.core.records import Outcome, RankRecord
 from costlens.core.run_record import RunRecord
+from costlens.core.training_records import WindowPart
 
 __all__ = ["choose_leads", "summarize_run"]
 

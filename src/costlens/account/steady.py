@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from costlens.core.records import WindowPart
+from costlens.core.training_records import WindowPart
 
 __all__ = ["SteadyWindows", "find_steady"]
 

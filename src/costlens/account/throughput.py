@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from costlens.core.clock import NS_PER_S
-from costlens.core.records import IterationTimePart, RankRecord, RatesPart, StartupPart
+from costlens.core.records import RankRecord, StartupPart
+from costlens.core.training_records import IterationTimePart, RatesPart
 from costlens.core.window import Sketch
 
 __all__ = ["compute_rates", "merge_iteration_times", "merge_rates", "merge_startup"]

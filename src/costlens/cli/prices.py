@@ -14,7 +14,8 @@ from costlens.cli.progress import progress
 if TYPE_CHECKING:
     from costlens.account.price_choice import Choice
     from costlens.config import Config
-    from costlens.core.records import PricePart, RankPart
+    from costlens.core.price_records import PricePart
+    from costlens.core.records import RankPart
 
 __all__ = ["find_price", "prices"]
 

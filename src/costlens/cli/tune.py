@@ -92,7 +92,7 @@ def tune(
 
 def _ask(folder: RunFolder, detail: Choice, lasts_s: float, ranks: tuple[int, ...] | None) -> None:
     from costlens.core.detail import Control
-    from costlens.core.records import Detail
+    from costlens.core.telemetry_records import Detail
 
     until = None if detail is Choice.NORMAL else time.time() + lasts_s
     asked = Control(detail=Detail(detail.value), until=until, ranks=ranks)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from costlens.core.records import Count, Detail, UnixTime
+from costlens.core.part import Count, UnixTime
+from costlens.core.telemetry_records import Detail
 
 __all__ = ["Control", "parse_control"]
 

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from costlens.core.part import Part
+from costlens.core.part import Part, UnixTime
 
 __all__ = [
     "MAX_FINDINGS",
@@ -39,7 +39,6 @@ MAX_RANKS_NAMED = 64
 """Most ranks and places that are named; their number is told however many there are."""
 
 Count = Annotated[int, Field(ge=0, lt=2**63)]
-UnixTime = Annotated[float, Field(ge=0, lt=253_402_300_800, allow_inf_nan=False)]  # to year 9999
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Word = Annotated[str, Field(max_length=100)]
 Sentence = Annotated[str, Field(max_length=MAX_TEXT)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from costlens.core.records import Part
+from costlens.core.part import Part
 
 __all__ = ["GoodputPart", "SpentPart"]
 

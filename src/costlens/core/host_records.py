@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from costlens.core.part import Part
+from costlens.core.part import Part, Seconds
 
 __all__ = [
     "READ_BOUNDS_S",
@@ -26,7 +26,6 @@ __all__ = [
 
 # As in core/records.py: far beyond what a machine reaches.
 Count = Annotated[int, Field(ge=0, lt=2**63)]
-Seconds = Annotated[float, Field(ge=0, lt=1e12, allow_inf_nan=False)]
 Cpus = Annotated[float, Field(ge=0, lt=1e6, allow_inf_nan=False)]
 Ratio = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from costlens.core.part import Part
+from costlens.core.part import Part, UnixTime
 
 __all__ = ["MAX_TEXT", "MAX_WAITS", "JobPart", "QueuePart", "WaitPart"]
 
@@ -22,7 +22,6 @@ MAX_TEXT = 200
 """Most characters of a name that a scheduler gives; what is longer is cut where it is read."""
 
 Text = Annotated[str, Field(max_length=MAX_TEXT)]
-UnixTime = Annotated[float, Field(ge=0, lt=253_402_300_800, allow_inf_nan=False)]  # to year 9999
 
 
 class JobPart(Part):

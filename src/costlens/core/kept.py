@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from costlens.core.durations import Sketch
 from costlens.core.recorder import Row
-from costlens.core.records import Detail
+from costlens.core.telemetry_records import Detail
 
 __all__ = ["Iteration", "KeepPolicy", "Keeper"]
 

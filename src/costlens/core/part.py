@@ -1,10 +1,19 @@
-"""What every piece of a record is made of."""
+"""What every piece of a record is made of, and the kinds of numbers and names in it."""
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from typing import Annotated
 
-__all__ = ["Part"]
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = ["Count", "Label", "Part", "Seconds", "UnixTime"]
+
+# A file may hold anything. These bounds are far beyond what a run reaches and well within what
+# sums, clocks and calendars can take; account/documents.py bounds what is not named here.
+Count = Annotated[int, Field(ge=0)]
+UnixTime = Annotated[float, Field(ge=0, lt=253_402_300_800, allow_inf_nan=False)]  # to year 9999
+Seconds = Annotated[float, Field(ge=0, lt=1e12, allow_inf_nan=False)]
+Label = Annotated[str, Field(max_length=200)]
 
 
 class Part(BaseModel):

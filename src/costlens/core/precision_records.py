@@ -11,13 +11,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from costlens.core.part import Part
+from costlens.core.part import Part, Seconds
 
 __all__ = ["PrecisionPart", "PrecisionSummary"]
 
 Count = Annotated[int, Field(ge=0)]
 Scale = Annotated[float, Field(ge=0, lt=1e40, allow_inf_nan=False)]
-Seconds = Annotated[float, Field(ge=0, lt=1e12, allow_inf_nan=False)]
 Text = Annotated[str, Field(max_length=300)]
 
 

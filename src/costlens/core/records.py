@@ -22,49 +22,33 @@ from costlens.core.host_records import HostPart
 from costlens.core.job_records import JobPart
 from costlens.core.loading_records import LoadingPart, LooksPart
 from costlens.core.mfu_records import FlopsPart
-from costlens.core.part import Part
+from costlens.core.part import Count, Label, Part, Seconds, UnixTime
 from costlens.core.precision_records import PrecisionPart
 from costlens.core.preemption_records import PreemptionPart
+from costlens.core.price_records import SHARE_PATTERN, EnergyPricePart, PricePart
+from costlens.core.telemetry_records import TelemetryPart
 from costlens.core.torch_records import AllocatorPart, CompilerPart
-from costlens.core.use_records import UsePart
+from costlens.core.training_records import (
+    IterationTimePart,
+    ProgressPart,
+    QualityPart,
+    RatesPart,
+    WindowPart,
+)
+from costlens.core.trouble_records import LastWordsPart, OomPart, StallPart
 
 __all__ = [
     "LABELS",
+    "RANK_SCHEMA",
     "AttemptPart",
-    "Count",
-    "Detail",
-    "DetailPart",
-    "EnergyPricePart",
-    "ExportHealth",
-    "IterationTimePart",
-    "LastWordsPart",
-    "OomPart",
     "Outcome",
-    "Part",
-    "PricePart",
-    "ProgressPart",
-    "QualityPart",
     "RankPart",
     "RankRecord",
-    "RatesPart",
     "RunPart",
-    "StallPart",
     "StartupPart",
-    "TelemetryPart",
-    "UnixTime",
-    "WindowPart",
 ]
 
-# A file may hold anything. These bounds are far beyond what a run reaches and well within what
-# sums, clocks and calendars can take; account/documents.py bounds what is not named here.
-Count = Annotated[int, Field(ge=0)]
-UnixTime = Annotated[float, Field(ge=0, lt=253_402_300_800, allow_inf_nan=False)]  # to year 9999
-Seconds = Annotated[float, Field(ge=0, lt=1e12, allow_inf_nan=False)]
 Pid = Annotated[int, Field(ge=1, lt=2**31)]
-
-AMOUNT_PATTERN = r"^[0-9]{1,12}(\.[0-9]{1,12})?$"
-SHARE_PATTERN = r"^[0-9]{1,9}(\.[0-9]{1,40})?$"
-Label = Annotated[str, Field(max_length=200)]
 
 LABELS = ("project", "team", "experiment", "experiment_version", "model", "dataset_version")
 """Fields of :class:`RunPart` that say what a run's money was spent on."""
@@ -82,18 +66,6 @@ class Outcome(str, Enum):
     FAILED = "failed"
     PREEMPTED = "preempted"
     LOST = "lost"
-
-
-class Detail(str, Enum):
-    """Which iterations get spans.
-
-    ``off`` gives none, ``normal`` those that the settings ask for, and ``steps`` every one as far
-    as the hourly limit on spans goes.
-    """
-
-    OFF = "off"
-    NORMAL = "normal"
-    STEPS = "steps"
 
 
 class RunPart(Part):
@@ -210,24 +182,6 @@ class RankPart(Part):
     )
 
 
-class ProgressPart(Part):
-    """Counts of one rank in one attempt, observed and never derived from one another."""
-
-    iterations: Count = 0
-    micro_batches: Count = 0
-    optimizer_steps: Count | None = Field(None, description="Absent where no optimizer is watched.")
-    skipped_steps: Count | None = None
-    samples: Count | None = None
-    slots: Count | None = None
-    tokens: Count | None = None
-    loss_tokens: Count | None = None
-    validation_batches: Count = 0
-    test_batches: Count = 0
-    total_steps: Count | None = Field(
-        None, description="Optimizer steps the loop will make, where it is known."
-    )
-
-
 class StartupPart(Part):
     """Start-up, split; seconds from one to the next, absent where it was not seen."""
 
@@ -263,206 +217,6 @@ class StartupPart(Part):
     )
     gang_wait_unknown: str | None = Field(
         None, description="Why the wait of a job of several ranks is not known."
-    )
-
-
-class IterationTimePart(Part):
-    """Durations of iterations after the first, without saves and evaluation."""
-
-    count: Count = 0
-    sum_ns: Count = 0
-    bounds_s: list[float] = Field(default_factory=list)
-    buckets: list[int] = Field(default_factory=list)
-    sketch: dict[int, int] = Field(
-        default_factory=dict, description="Logarithmic bins; a quantile is within 1 %."
-    )
-    median_s: float | None = None
-    p90_s: float | None = None
-    p99_s: float | None = None
-
-
-class RatesPart(Part):
-    """Rates of training per second of iteration time: in the newest attempt, or in a window.
-
-    Neither start-up nor saves nor evaluation are in it.
-    """
-
-    iterations_per_s: float | None = None
-    steps_per_s: float | None = None
-    samples_per_s: float | None = None
-    tokens_per_s: float | None = None
-    slots_per_s: float | None = None
-
-
-class PricePart(Part):
-    """The price an attempt is charged at, frozen at its start."""
-
-    amount: str = Field(
-        pattern=AMOUNT_PATTERN,
-        description="Money per hour and unit, as a decimal string.",
-    )
-    unit: Literal["gpu", "node"]
-    share: str = Field(
-        pattern=SHARE_PATTERN,
-        description="Units this rank pays for, as a decimal string; a node shared by 4 is 0.25.",
-    )
-    currency: str
-    source: str = Field(description="Where the price came from, such as COSTLENS_GPU_HOUR_PRICE.")
-    discount: str | None = Field(
-        None,
-        pattern=r"^(0(\.[0-9]{1,12})?|1(\.0{1,12})?)$",
-        description="Share (0 to 1) that comes off the amount, as a decimal string.",
-    )
-    capacity_type: Literal["on_demand", "spot", "reserved"] | None = Field(
-        None, description="How the capacity was bought; absent where nobody says it."
-    )
-    entry: Label | None = Field(None, description="What the price book has the price of.")
-    entry_source: Label | None = Field(None, description="Where the price book has it from.")
-    since: str | None = Field(
-        None,
-        pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$",
-        description="The first day it holds; absent where nobody dates it.",
-    )
-
-
-class EnergyPricePart(Part):
-    """The price of electricity that an attempt is charged at, frozen at its start."""
-
-    amount_per_kwh: str = Field(
-        pattern=AMOUNT_PATTERN, description="Money per kilowatt-hour, as a decimal string."
-    )
-    currency: str
-    source: str
-
-
-class QualityPart(Part):
-    """One quality metric of an attempt."""
-
-    last: float | None = None
-    last_iteration: int | None = None
-    best: float | None = None
-    best_iteration: int | None = None
-    best_after_s: float | None = Field(
-        None, description="Paid seconds of this rank up to the best value."
-    )
-    higher_is_better: bool = False
-    mean: float | None = None
-    num_values: int = 0
-    num_nonfinite: int = 0
-    first_nonfinite_iteration: int | None = None
-    cost_to_best: str | None = Field(
-        None, description="Money of the whole job up to the best value; only in the merged record."
-    )
-
-
-class ExportHealth(Part):
-    """How one telemetry signal fares."""
-
-    state: str
-    exports_ok: int = 0
-    exports_failed: int = 0
-    items_dropped: int = 0
-    last_error_type: str | None = None
-
-
-class DetailPart(Part):
-    """How much detail spans show, and until when; see ``costlens tune``."""
-
-    name: Detail
-    until: UnixTime | None = Field(
-        None, description="Unix time at which it is normal again; absent where it is."
-    )
-
-
-class TelemetryPart(Part):
-    """What watching itself did, lost and cost."""
-
-    faults: dict[str, int] = Field(
-        default_factory=dict, description="Contained faults of costlens, by place."
-    )
-    rows_dropped: int = 0
-    spans_dropped: int = 0
-    quality_dropped: int = 0
-    values_dropped: int = Field(
-        0, description="Counts, metrics and gaps of a device that could not be taken."
-    )
-    record_failures: int = 0
-    overhead_s: float = Field(
-        0.0, description="CPU seconds of our own threads; the training thread's is benchmarked."
-    )
-    exports: dict[str, ExportHealth] = Field(default_factory=dict)
-    num_windows: int = 0
-    num_segments: int = 0
-    iterations_unresolved: int = Field(
-        0, description="Iterations whose device events have not finished, or never came."
-    )
-    detail: DetailPart | None = Field(
-        None, description="The detail of spans in force; merged: the rank's that ends last."
-    )
-    control_failures: int = Field(
-        0, description="Times that what is asked of the running run could not be read."
-    )
-
-
-class WindowPart(Part):
-    """One window, as it stands in a segment and among the newest windows of a record."""
-
-    index: int
-    start_time: float
-    end_time: float
-    phase_ns: dict[str, int]
-    counts: dict[str, int]
-    num_iterations: int = 0
-    iteration_mean_s: float | None = None
-    iteration_max_s: float | None = None
-    rates: RatesPart = RatesPart()
-    quality: dict[str, float] = Field(default_factory=dict)
-    use: UsePart | None = None
-
-
-class StallPart(Part):
-    """The training thread has shown no sign of life for longer than it should take."""
-
-    phase: str
-    since: UnixTime = Field(description="Unix time of the last sign of life.")
-    age_s: Seconds
-    limit_s: Seconds = Field(description="From what age on it counts as a stall.")
-    stack: list[str] = Field(
-        default_factory=list,
-        description="Where the training thread stood, innermost first; code locations only.",
-    )
-
-
-class OomPart(Part):
-    """The count of out-of-memory kills in the rank's cgroup."""
-
-    path: str = Field(description="The file that the kernel keeps the count in.")
-    start_count: int = Field(description="The count when watching began.")
-    count: int = Field(description="The count at the heartbeat.")
-
-
-class LastWordsPart(Part):
-    """What is known of a bad end; neither messages of exceptions nor arguments are kept."""
-
-    error_type: str | None = None
-    exit_code: int | None = None
-    signal: str | None = None
-    stack: list[str] = Field(
-        default_factory=list,
-        description="Where the error was raised, innermost first; code locations only.",
-    )
-    oom_kills: int | None = Field(
-        None,
-        description="Processes of the rank's cgroup that were killed for lack of memory since "
-        "watching began.",
-    )
-    nonfinite: str | None = Field(
-        None, description="The first quality metric that was not a finite number."
-    )
-    nonfinite_iteration: int | None = None
-    xid: int | None = Field(None, description="The driver's last error code of the GPU.")
-    flight_recorder: str | None = Field(
-        None, description="The dump of torch's record of collectives, where it wrote one."
     )
 
 

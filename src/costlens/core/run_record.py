@@ -19,22 +19,13 @@ from costlens.core.goodput_record import GoodputPart
 from costlens.core.host_records import HostSummary
 from costlens.core.job_records import JobPart, QueuePart
 from costlens.core.mfu_records import MfuPart
+from costlens.core.part import Part
 from costlens.core.precision_records import PrecisionSummary
 from costlens.core.preemption_records import PreemptionPart
-from costlens.core.records import (
-    DetailPart,
-    IterationTimePart,
-    LastWordsPart,
-    Outcome,
-    Part,
-    ProgressPart,
-    QualityPart,
-    RatesPart,
-    RunPart,
-    StallPart,
-    StartupPart,
-    TelemetryPart,
-)
+from costlens.core.records import Outcome, RunPart, StartupPart
+from costlens.core.telemetry_records import DetailPart, TelemetryPart
+from costlens.core.training_records import IterationTimePart, ProgressPart, QualityPart, RatesPart
+from costlens.core.trouble_records import LastWordsPart, StallPart
 
 __all__ = [
     "NOT_LOOKED_AT",

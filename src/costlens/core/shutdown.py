@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from costlens.core.records import RankRecord, TelemetryPart
+from costlens.core.records import RankRecord
+from costlens.core.telemetry_records import TelemetryPart
 
 __all__ = ["lengthen_shutdown"]
 

@@ -21,26 +21,12 @@ from costlens.core.precision_records import PrecisionPart
 from costlens.core.preemption_records import PreemptionPart
 from costlens.core.quality import Observation, Quality, QualityBook, Summary
 from costlens.core.recorder import UNKNOWN, Recorder
-from costlens.core.records import (
-    AttemptPart,
-    Detail,
-    DetailPart,
-    IterationTimePart,
-    LastWordsPart,
-    OomPart,
-    Outcome,
-    ProgressPart,
-    QualityPart,
-    RankPart,
-    RankRecord,
-    RatesPart,
-    RunPart,
-    StallPart,
-    StartupPart,
-    TelemetryPart,
-)
+from costlens.core.records import AttemptPart, Outcome, RankPart, RankRecord, RunPart, StartupPart
 from costlens.core.snapshot import Snapshot
+from costlens.core.telemetry_records import Detail, DetailPart, TelemetryPart
 from costlens.core.timeline import Timeline, TimelineReading
+from costlens.core.training_records import IterationTimePart, ProgressPart, QualityPart, RatesPart
+from costlens.core.trouble_records import LastWordsPart, OomPart, StallPart
 from costlens.core.window import ITERATION_BOUNDS_S, Totals, Window
 
 __all__ = ["AttemptState", "SnapshotBuilder"]

@@ -9,12 +9,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from costlens.core.part import Part
+from costlens.core.part import Part, Seconds
 
 __all__ = ["AllocatorPart", "CompilerPart"]
 
 Count = Annotated[int, Field(ge=0, lt=2**63)]
-Seconds = Annotated[float, Field(ge=0, lt=1e12, allow_inf_nan=False)]
 
 
 class AllocatorPart(Part):

@@ -16,7 +16,8 @@ from costlens.core.kept import Iteration, Keeper, KeepPolicy
 from costlens.core.pass_waits import PassWaits
 from costlens.core.phases import ITERATION_PHASES, NUM_PHASES, Phase
 from costlens.core.recorder import Row
-from costlens.core.records import Detail, RatesPart
+from costlens.core.telemetry_records import Detail
+from costlens.core.training_records import RatesPart
 
 __all__ = [
     "ITERATION_BOUNDS_S",

@@ -9,8 +9,9 @@ from rich.text import Text
 
 from costlens.core.budget_records import BudgetPart
 from costlens.core.mfu_records import MfuPart
-from costlens.core.records import ExportHealth, QualityPart
 from costlens.core.run_record import EnergyCostPart, RunRecord
+from costlens.core.telemetry_records import ExportHealth
+from costlens.core.training_records import QualityPart
 from costlens.export.console_layout import Renderable, Row, join, lay_out, plural
 from costlens.export.figures import (
     show_count,

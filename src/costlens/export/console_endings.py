@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from rich.text import Text
 
-from costlens.core.records import LastWordsPart
 from costlens.core.run_record import AttemptSummary, RankSummary, RunRecord
+from costlens.core.trouble_records import LastWordsPart
 from costlens.export.console_layout import Renderable, Row, join, lay_out, plural
 from costlens.export.figures import show_duration
 

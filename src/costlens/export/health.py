@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from costlens.core.records import ExportHealth
 from costlens.core.snapshot import Exporter
+from costlens.core.telemetry_records import ExportHealth
 
 __all__ = ["ExportersHealth", "gather_health"]
 

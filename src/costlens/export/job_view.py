@@ -13,7 +13,9 @@ from itertools import islice
 
 from costlens.account.ledger import parse_records
 from costlens.core.clock import NS_PER_S, Clock
-from costlens.core.records import IterationTimePart, RankRecord, TelemetryPart
+from costlens.core.records import RankRecord
+from costlens.core.telemetry_records import TelemetryPart
+from costlens.core.training_records import IterationTimePart
 from costlens.errors import StorageError
 from costlens.storage.run_folder import RunFolder
 

@@ -13,7 +13,8 @@ from costlens.account.cost import charge_rank
 from costlens.core.clock import NS_PER_S, Anchor
 from costlens.core.phases import NAMES
 from costlens.core.quality import Observation
-from costlens.core.records import LastWordsPart, Outcome, RankRecord
+from costlens.core.records import Outcome, RankRecord
+from costlens.core.trouble_records import LastWordsPart
 from costlens.core.window import Iteration
 from costlens.export import otel_ids
 from costlens.export.finding_attributes import finding_attributes

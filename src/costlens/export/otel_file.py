@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from costlens.core.clock import Clock
-from costlens.core.records import ExportHealth
+from costlens.core.telemetry_records import ExportHealth
 from costlens.errors import StorageError
 from costlens.export.otel_lines import encode_line
 from costlens.export.otel_port import BatchExporter, ExportResult

@@ -16,7 +16,7 @@ from typing import Any, Generic, Literal, TypeVar
 from costlens.core.clock import NS_PER_S, Clock
 from costlens.core.guard import faults, pid_guard
 from costlens.core.log import log
-from costlens.core.records import ExportHealth
+from costlens.core.telemetry_records import ExportHealth
 from costlens.export.otel_breaker import Breaker
 from costlens.export.otel_noise import FailureLog
 from costlens.export.otel_port import BatchExporter, ExportResult

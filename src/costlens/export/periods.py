@@ -15,7 +15,7 @@ from costlens.core.device_records import GpuPart
 from costlens.core.host_records import HostPart
 from costlens.core.phases import NAMES, NUM_PHASES
 from costlens.core.quality import Observation
-from costlens.core.records import Detail
+from costlens.core.telemetry_records import Detail
 from costlens.core.window import Iteration, Sketch, Window
 from costlens.export.host_periods import summarize_host
 

@@ -17,9 +17,11 @@ from costlens.core.clock import NS_PER_S, Clock
 from costlens.core.guard import faults
 from costlens.core.log import Logger, log
 from costlens.core.phases import NAMES
-from costlens.core.records import LastWordsPart, Outcome, RankRecord, WindowPart
+from costlens.core.records import Outcome, RankRecord
 from costlens.core.run_record import RunRecord
 from costlens.core.snapshot import Snapshot
+from costlens.core.training_records import WindowPart
+from costlens.core.trouble_records import LastWordsPart
 from costlens.errors import StorageError
 from costlens.export.run_findings import find_causes
 from costlens.storage.run_folder import MAX_RECORD_BYTES, RunFolder

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from pydantic import ValidationError
 
-from costlens.core.records import RankRecord, WindowPart
+from costlens.core.records import RankRecord
+from costlens.core.training_records import WindowPart
 from costlens.storage.run_folder import RunFolder
 
 __all__ = ["is_sound", "read_windows"]

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from costlens.core.clock import NS_PER_S
-from costlens.core.records import LastWordsPart, OomPart, Outcome, QualityPart, RankRecord
+from costlens.core.records import Outcome, RankRecord
 from costlens.core.snapshot_builder import AttemptState
+from costlens.core.training_records import QualityPart
+from costlens.core.trouble_records import LastWordsPart, OomPart
 from costlens.observe.oom import recount_oom
 from costlens.observe.placement.flight_recorder import find_dump
 from costlens.observe.process import is_alive, pid_space

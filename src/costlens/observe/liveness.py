@@ -11,9 +11,10 @@ from costlens.core.clock import NS_PER_S, Clock
 from costlens.core.code_locations import locate_thread
 from costlens.core.phases import NAMES
 from costlens.core.recorder import Recorder
-from costlens.core.records import Outcome, StallPart
+from costlens.core.records import Outcome
 from costlens.core.snapshot_builder import AttemptState
 from costlens.core.stall import Stall, StallWatch
+from costlens.core.trouble_records import StallPart
 from costlens.core.window import Totals
 
 __all__ = ["Liveness"]

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from costlens.core.records import OomPart
+from costlens.core.trouble_records import OomPart
 
 __all__ = ["find_oom", "recount_oom"]
 

@@ -27,7 +27,8 @@ from costlens.account.prices import (
 from costlens.config import Config
 from costlens.core.clock import NS_PER_S
 from costlens.core.errand import Errand
-from costlens.core.records import PricePart, RankPart
+from costlens.core.price_records import PricePart
+from costlens.core.records import RankPart
 from costlens.core.snapshot_builder import AttemptState
 from costlens.errors import ConfigError, StorageError
 from costlens.storage import files

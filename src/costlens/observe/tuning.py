@@ -11,8 +11,8 @@ from collections.abc import Callable
 from datetime import datetime, timezone
 
 from costlens.core.detail import Control, parse_control
-from costlens.core.records import Detail, DetailPart
 from costlens.core.snapshot_builder import AttemptState
+from costlens.core.telemetry_records import Detail, DetailPart
 from costlens.core.window import Totals
 from costlens.errors import StorageError
 from costlens.storage.run_folder import MAX_CONTROL_BYTES, RunFolder

@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from costlens.core.part import UnixTime
 from costlens.errors import CheckpointError
 
 __all__ = [
@@ -102,7 +103,6 @@ class CheckpointName:
         return f"{self.step:012d}-a{self.attempt:04d}-{self.stamp}Z-{self.nonce}"
 
 
-UnixTime = Annotated[float, Field(ge=0, lt=253_402_300_800, allow_inf_nan=False)]  # to year 9999
 Word = Annotated[str, Field(max_length=200)]
 
 

@@ -5,19 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from costlens.core.clock import NS_PER_S
-from costlens.core.records import (
-    AttemptPart,
+from costlens.core.price_records import PricePart
+from costlens.core.records import AttemptPart, Outcome, RankPart, RankRecord, RunPart, StartupPart
+from costlens.core.telemetry_records import TelemetryPart
+from costlens.core.training_records import (
     IterationTimePart,
-    Outcome,
-    PricePart,
     ProgressPart,
     QualityPart,
-    RankPart,
-    RankRecord,
     RatesPart,
-    RunPart,
-    StartupPart,
-    TelemetryPart,
     WindowPart,
 )
 from costlens.core.window import ITERATION_BOUNDS_S, Histogram, Sketch

@@ -10,7 +10,8 @@ from costlens.account.ledger import merge
 from costlens.account.run_summary import choose_leads, summarize_run
 from costlens.core.clock import NS_PER_S
 from costlens.core.comparison_records import RunSummary
-from costlens.core.records import RankRecord, RatesPart, WindowPart
+from costlens.core.records import RankRecord
+from costlens.core.training_records import RatesPart, WindowPart
 from tests.unit.account.build import START, make_iteration_time, make_price, make_record
 
 WINDOW_S = 10.0

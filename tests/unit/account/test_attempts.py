@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from costlens.account.attempts import close_lost, flag_clocks, stale_after_s, summarize_attempt
-from costlens.core.records import Outcome, WindowPart
+from costlens.core.records import Outcome
+from costlens.core.training_records import WindowPart
 from tests.unit.account.build import START, make_record
 
 

@@ -17,7 +17,7 @@ from costlens.core.comparison_records import (
     FindingSeen,
     RunSummary,
 )
-from costlens.core.records import RatesPart
+from costlens.core.training_records import RatesPart
 from tests.unit.account.build import make_price
 from tests.unit.account.runs import make_windows, noisy_times, summarize
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from costlens.account.attempts import close_lost, summarize_attempt
 from costlens.account.ledger import merge
-from costlens.core.records import LastWordsPart, Outcome
+from costlens.core.records import Outcome
+from costlens.core.trouble_records import LastWordsPart
 from tests.unit.account.build import START, make_record
 
 BEAT = START + 30

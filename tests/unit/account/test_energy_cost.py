@@ -8,7 +8,8 @@ from typing import Any
 from costlens.account.cost import price_run
 from costlens.account.energy_cost import price_energy
 from costlens.core.device_records import GpuPart
-from costlens.core.records import EnergyPricePart, RankRecord
+from costlens.core.price_records import EnergyPricePart
+from costlens.core.records import RankRecord
 from tests.unit.account.build import make_price, make_record
 
 

@@ -12,17 +12,10 @@ from hypothesis import strategies as st
 
 from costlens.account.ledger import merge, merge_readable, parse_records
 from costlens.core.phases import NAMES
-from costlens.core.records import (
-    Detail,
-    DetailPart,
-    ExportHealth,
-    IterationTimePart,
-    QualityPart,
-    RankRecord,
-    RatesPart,
-    TelemetryPart,
-)
+from costlens.core.records import RankRecord
 from costlens.core.run_record import RunRecord
+from costlens.core.telemetry_records import Detail, DetailPart, ExportHealth, TelemetryPart
+from costlens.core.training_records import IterationTimePart, QualityPart, RatesPart
 from costlens.errors import RecordError
 from tests.unit.account.build import START, make_iteration_time, make_price, make_record
 

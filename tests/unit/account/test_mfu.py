@@ -8,7 +8,8 @@ import pytest
 
 from costlens.account.mfu import describe_flops, merge_mfu, rank_mfu
 from costlens.config import Config
-from costlens.core.records import RankPart, RankRecord, RatesPart
+from costlens.core.records import RankPart, RankRecord
+from costlens.core.training_records import RatesPart
 from tests.unit.account.build import make_record
 
 A100 = "NVIDIA A100-SXM4-80GB"

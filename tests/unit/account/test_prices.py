@@ -7,7 +7,8 @@ from decimal import Decimal
 from costlens.account.prices import count_unowned, resolve_price
 from costlens.config import Config
 from costlens.core.job_records import JobPart
-from costlens.core.records import PricePart, RankPart
+from costlens.core.price_records import PricePart
+from costlens.core.records import RankPart
 
 
 def _rank(*, num_gpus: int = 0, local_world_size: int = 1) -> RankPart:

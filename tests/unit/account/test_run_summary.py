@@ -12,7 +12,7 @@ from costlens.account.baselines import parse_baseline, write_baseline
 from costlens.account.ledger import merge
 from costlens.account.run_summary import choose_leads, summarize_run
 from costlens.account.steady import find_steady
-from costlens.core.records import RatesPart
+from costlens.core.training_records import RatesPart
 from costlens.errors import RecordError
 from tests.unit.account.build import START, make_record
 from tests.unit.account.runs import make_rank, make_windows, noisy_times, summarize

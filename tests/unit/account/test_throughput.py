@@ -11,7 +11,8 @@ from costlens.account.throughput import (
     merge_startup,
 )
 from costlens.core.clock import NS_PER_S
-from costlens.core.records import RatesPart, StartupPart
+from costlens.core.records import StartupPart
+from costlens.core.training_records import RatesPart
 from tests.unit.account.build import make_iteration_time, make_record
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from costlens.core.records import Detail, DetailPart, RankPart, TelemetryPart
+from costlens.core.records import RankPart
+from costlens.core.telemetry_records import Detail, DetailPart, TelemetryPart
 from costlens.storage.run_folder import RunFolder
 from costlens.storage.store import Store
 from tests.unit.account.build import make_record

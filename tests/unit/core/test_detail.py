@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from costlens.core.detail import Control, parse_control
-from costlens.core.records import Detail
+from costlens.core.telemetry_records import Detail
 
 MAX_BYTES = 16 * 1024
 

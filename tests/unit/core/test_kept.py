@@ -6,7 +6,7 @@ from costlens.core.durations import Sketch
 from costlens.core.kept import Iteration, Keeper, KeepPolicy
 from costlens.core.phases import NUM_PHASES, Phase
 from costlens.core.recorder import UNKNOWN, Row
-from costlens.core.records import Detail
+from costlens.core.telemetry_records import Detail
 
 NOTHING = (0,) * NUM_PHASES
 

@@ -12,18 +12,13 @@ from hypothesis import strategies as st
 from costlens.account.throughput import compute_rates
 from costlens.core.clock import NS_PER_S, Anchor
 from costlens.core.phases import NAMES, NUM_PHASES, Phase
+from costlens.core.price_records import PricePart
 from costlens.core.quality import QualityBook
 from costlens.core.recorder import UNKNOWN, Recorder
-from costlens.core.records import (
-    Outcome,
-    PricePart,
-    RankPart,
-    RankRecord,
-    RunPart,
-    TelemetryPart,
-)
+from costlens.core.records import Outcome, RankPart, RankRecord, RunPart
 from costlens.core.snapshot import Snapshot
 from costlens.core.snapshot_builder import AttemptState, SnapshotBuilder
+from costlens.core.telemetry_records import TelemetryPart
 from costlens.core.timeline import Timeline
 from costlens.core.window import Totals
 from costlens.testing import FakeClock

@@ -9,7 +9,7 @@ import pytest
 from costlens.core.checkpoint_records import CheckpointsPart
 from costlens.core.loading_records import LoadingPart
 from costlens.core.precision_records import PrecisionPart
-from costlens.core.records import PricePart
+from costlens.core.price_records import PricePart
 from costlens.diagnose.evidence import Evidence
 from costlens.diagnose.finding import Severity
 from costlens.diagnose.rules import (

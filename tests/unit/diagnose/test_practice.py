@@ -11,7 +11,8 @@ from costlens.account.ledger import merge
 from costlens.core.checkpoint_records import CheckpointsPart
 from costlens.core.precision_records import PrecisionPart
 from costlens.core.preemption_records import PreemptionPart
-from costlens.core.records import ExportHealth, RankRecord, TelemetryPart
+from costlens.core.records import RankRecord
+from costlens.core.telemetry_records import ExportHealth, TelemetryPart
 from costlens.diagnose.practice import CHECKS, Check, Standing, check_practice
 from tests.unit.account.build import START, make_price, make_record
 

@@ -28,19 +28,13 @@ from costlens.core.job_records import JobPart
 from costlens.core.mfu_records import FlopsPart
 from costlens.core.phases import Phase
 from costlens.core.precision_records import PrecisionPart
+from costlens.core.price_records import EnergyPricePart, PricePart
 from costlens.core.quality import Observation, QualityBook
 from costlens.core.recorder import Recorder
-from costlens.core.records import (
-    EnergyPricePart,
-    ExportHealth,
-    Outcome,
-    PricePart,
-    RankPart,
-    RunPart,
-    TelemetryPart,
-)
+from costlens.core.records import Outcome, RankPart, RunPart
 from costlens.core.snapshot import Snapshot
 from costlens.core.snapshot_builder import AttemptState, SnapshotBuilder
+from costlens.core.telemetry_records import ExportHealth, TelemetryPart
 from costlens.core.timeline import Timeline
 from costlens.core.window import KeepPolicy, Totals
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from costlens.account.ledger import merge
-from costlens.core.records import ExportHealth, QualityPart, RatesPart, StartupPart, TelemetryPart
+from costlens.core.records import StartupPart
 from costlens.core.run_record import RunRecord
+from costlens.core.telemetry_records import ExportHealth, TelemetryPart
+from costlens.core.training_records import QualityPart, RatesPart
 from tests.unit.account.build import START, make_iteration_time, make_price, make_record
 
 SPENT_S = {

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from costlens.core.device_records import GpuPart
 from costlens.core.guard import faults
 from costlens.core.phases import Phase
-from costlens.core.records import ExportHealth, Outcome, StallPart, TelemetryPart
+from costlens.core.records import Outcome
 from costlens.core.snapshot import Snapshot
+from costlens.core.telemetry_records import ExportHealth, TelemetryPart
+from costlens.core.trouble_records import StallPart
 from costlens.core.window import Histogram
 from costlens.export import catalog
 from costlens.export.catalog import METRICS, NUM_OWN_VALUES, Metric, read_points

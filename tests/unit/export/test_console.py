@@ -9,14 +9,9 @@ from rich.console import Console
 
 from costlens.account.ledger import merge
 from costlens.core.mfu_records import MfuPart
-from costlens.core.records import (
-    Detail,
-    DetailPart,
-    ExportHealth,
-    QualityPart,
-    TelemetryPart,
-)
 from costlens.core.run_record import EnergyCostPart, RunRecord
+from costlens.core.telemetry_records import Detail, DetailPart, ExportHealth, TelemetryPart
+from costlens.core.training_records import QualityPart
 from costlens.export.console import render
 from tests.unit.account.build import START, make_iteration_time, make_price, make_record
 from tests.unit.export.samples import make_demo, make_job

@@ -7,7 +7,7 @@ import io
 from rich.console import Console
 
 from costlens.account.ledger import merge
-from costlens.core.records import LastWordsPart
+from costlens.core.trouble_records import LastWordsPart
 from costlens.export.console import render
 from tests.unit.account.build import START, make_record
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from costlens.core.records import LastWordsPart
+from costlens.core.trouble_records import LastWordsPart
 from costlens.export.otel_drafts import end_draft
 from tests.unit.account.build import make_record
 

@@ -22,7 +22,8 @@ from opentelemetry.util._once import Once
 from costlens.config import Config
 from costlens.core.clock import NS_PER_S
 from costlens.core.phases import Phase
-from costlens.core.records import Detail, Outcome
+from costlens.core.records import Outcome
+from costlens.core.telemetry_records import Detail
 from costlens.export.otel_drafts import Draft
 from costlens.export.otel_ids import Ids, marker_ids, period_ids
 from costlens.export.otel_spans import HostSpans, OwnSpans, Spans, host_spans

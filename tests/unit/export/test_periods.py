@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from costlens.core.clock import NS_PER_S
 from costlens.core.phases import NUM_PHASES, Phase
 from costlens.core.quality import Observation
-from costlens.core.records import Detail
+from costlens.core.telemetry_records import Detail
 from costlens.core.window import Iteration, Sketch, Window
 from costlens.export.periods import (
     MAX_SPANS_PER_HOUR,

@@ -15,8 +15,9 @@ from costlens.core.clock import NS_PER_S, Anchor
 from costlens.core.device_records import GpuPart
 from costlens.core.phases import NAMES, NUM_PHASES
 from costlens.core.quality import Quality, Summary
-from costlens.core.records import RankRecord, WindowPart
+from costlens.core.records import RankRecord
 from costlens.core.snapshot import Snapshot
+from costlens.core.training_records import WindowPart
 from costlens.core.window import Histogram, Window
 from costlens.errors import RecordError, StorageError
 from costlens.export.record import RecordExporter, make_window_part, read_run

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from costlens.core.records import LastWordsPart, Outcome, RankRecord
+from costlens.core.records import Outcome, RankRecord
+from costlens.core.trouble_records import LastWordsPart
 from costlens.export.record import read_run
 from costlens.storage.run_folder import RunFolder
 from costlens.storage.store import Store

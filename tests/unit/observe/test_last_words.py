@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from costlens.core.clock import Anchor
-from costlens.core.records import OomPart, Outcome, QualityPart, RankPart, RunPart
+from costlens.core.records import Outcome, RankPart, RunPart
 from costlens.core.snapshot_builder import AttemptState
+from costlens.core.training_records import QualityPart
+from costlens.core.trouble_records import OomPart
 from costlens.observe import oom
 from costlens.observe.last_words import gather_last_words, witness_end
 from costlens.observe.placement.flight_recorder import find_dump

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from costlens.core.records import OomPart
+from costlens.core.trouble_records import OomPart
 from costlens.observe import oom
 from costlens.observe.oom import find_oom, recount_oom
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from costlens.core.log import configure_log
-from costlens.core.records import Detail, DetailPart
+from costlens.core.telemetry_records import Detail, DetailPart
 from costlens.observe.tuning import Tuning
 from costlens.storage.run_folder import RunFolder
 from costlens.storage.store import Store

@@ -9,7 +9,7 @@ import pytest
 from costlens.core.clock import NS_PER_S
 from costlens.core.finding_records import FindingPart
 from costlens.core.phases import Phase
-from costlens.core.records import PricePart
+from costlens.core.price_records import PricePart
 from costlens.diagnose.finding import Rule, Severity
 from costlens.diagnose.watch import FindingWatch
 from costlens.diagnosing import Findings

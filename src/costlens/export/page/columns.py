@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from costlens.core.phases import NAMES
-from costlens.core.records import WindowPart
+from costlens.core.training_records import WindowPart
 from costlens.export.figures import show_text
 
 __all__ = ["MAX_COLUMNS", "MAX_VALUES", "Column", "Fold", "Spread"]

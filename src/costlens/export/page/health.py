@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from costlens.core.records import ExportHealth
 from costlens.core.run_record import RunRecord
+from costlens.core.telemetry_records import ExportHealth
 from costlens.diagnose.practice import Standing, check_practice
 from costlens.export.figures import show_count, show_duration, show_share
 from costlens.export.page.parts import Cell, Figure, Section, Table, Tone, known

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from costlens.core.records import QualityPart
 from costlens.core.run_record import RunRecord
+from costlens.core.training_records import QualityPart
 from costlens.export.figures import show_count, show_duration, show_money, show_value
 from costlens.export.page.charts import Spec, colour, hover, quantity
 from costlens.export.page.parts import Cell, Chart, Figure, Section, Table, known, unknown

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 from costlens.core.clock import NS_PER_S
-from costlens.core.records import IterationTimePart
 from costlens.core.run_record import RunRecord
+from costlens.core.training_records import IterationTimePart
 from costlens.core.window import Sketch
 from costlens.export.figures import show_count, show_duration, show_rate
 from costlens.export.page.charts import Spec, band, colour, follow, hover, quantity, tip

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pydantic import ValidationError
 
 from costlens.account.attempts import group_attempts
-from costlens.core.records import RankRecord, WindowPart
+from costlens.core.records import RankRecord
+from costlens.core.training_records import WindowPart
 from costlens.errors import StorageError
 from costlens.export.page.columns import Column, Fold
 from costlens.export.run_windows import is_sound

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costlens.core.records import WindowPart
+from costlens.core.training_records import WindowPart
 from costlens.core.use_records import UsePart
 from costlens.export.page.columns import MAX_VALUES, Column, Fold
 

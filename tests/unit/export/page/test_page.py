@@ -14,8 +14,9 @@ import pytest
 import vl_convert
 
 from costlens.core.finding_records import FindingPart, UndecidedPart
-from costlens.core.records import RankRecord, StallPart
+from costlens.core.records import RankRecord
 from costlens.core.run_record import RunRecord
+from costlens.core.trouble_records import StallPart
 from costlens.export.page.page import make_page
 from costlens.export.page.render import render_page
 from costlens.export.page.windows import History, read_history
