@@ -17,7 +17,7 @@ RECORD_KEYS = {
     *("run", "attempts", "ranks", "progress", "time_s", "rates", "queue", "gpu", "cost"),
     *("checkpoints", "precision", "quality", "findings", "telemetry"),
     *("schema_version", "iteration_time", "startup", "problems", "restart_loop", "goodput"),
-    *("host", "mfu", "budget", "undecided", "unjudged"),
+    *("host", "mfu", "budget", "undecided", "unjudged", "practice"),
 }
 PROGRESS_KEYS = {
     *("iterations", "micro_batches", "optimizer_steps", "skipped_steps", "productive_steps"),

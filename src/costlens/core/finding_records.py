@@ -20,7 +20,9 @@ __all__ = [
     "MAX_UNDECIDED",
     "FindingPart",
     "PlacePart",
+    "Sentence",
     "UndecidedPart",
+    "Word",
 ]
 
 MAX_FINDINGS = 16
@@ -62,16 +64,17 @@ class FindingPart(Part):
         "rank", description="Whether ranks show it by themselves, or all of them together."
     )
     money_per_hour: Money | None = Field(
-        None, description="What it costs, as a decimal string; null when unknown."
+        None, description="What that share costs, as a decimal string; null when unknown."
     )
     money_so_far: Money | None = Field(
-        None, description="What it has cost in the newest attempt; null when unknown."
+        None, description="What it has cost in all of the newest attempt; null when unknown."
     )
     currency: Word | None = None
     share: Share | None = Field(
         None,
-        description="Share of the paid time that mending it would save; null where it is a danger "
-        "and not a loss, or cannot be told.",
+        description="Share of the paid time that mending it would save: of the newest minute or "
+        "so where is_open is true, else of the whole attempt; null where it is a danger and not a "
+        "loss, or cannot be told.",
     )
     ranks: list[Count] = Field(
         default_factory=list,

@@ -20,6 +20,7 @@ from costlens.core.host_records import HostSummary
 from costlens.core.job_records import JobPart, QueuePart
 from costlens.core.mfu_records import MfuPart
 from costlens.core.part import Part
+from costlens.core.practice_records import CheckPart
 from costlens.core.precision_records import PrecisionSummary
 from costlens.core.preemption_records import PreemptionPart
 from costlens.core.records import Outcome, RunPart, StartupPart
@@ -250,6 +251,10 @@ class RunRecord(Part):
     unjudged: str | None = Field(
         NOT_LOOKED_AT,
         description="Why the steps of the newest attempt are not judged; null where they are.",
+    )
+    practice: list[CheckPart] = Field(
+        default_factory=list,
+        description="The checks of good practice, all of them; none where nobody has looked.",
     )
     telemetry: TelemetryPart
     problems: list[str] = Field(

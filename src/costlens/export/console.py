@@ -31,6 +31,7 @@ from costlens.export.console_goodput import describe_goodput
 from costlens.export.console_gpu import describe_gpus, gpu_title
 from costlens.export.console_host import describe_host
 from costlens.export.console_layout import Renderable, Row, join, lay_out, plural, section
+from costlens.export.console_practice import describe_practice, practice_title
 from costlens.export.console_precision import describe_precision
 from costlens.export.console_queue import describe_queue
 from costlens.export.console_ranks import describe_attempts, describe_now, describe_ranks
@@ -117,6 +118,7 @@ def _sections(record: RunRecord, width: int, now: float) -> Iterable[Renderable]
     yield from section("Start-up", _startup(record))
     yield from section("Attempts", [*describe_loop(record), *describe_attempts(record)])
     yield from section("Ranks", [*describe_missing(record), *describe_ranks(record)])
+    yield from section(practice_title(record), describe_practice(record))
     yield from section("Watching", describe_telemetry(record))
     yield from section("Problems", [Text(f"• {line}", "yellow") for line in record.problems])
     yield ""

@@ -13,6 +13,7 @@ from costlens.core.run_record import NOT_LOOKED_AT, RunRecord
 from costlens.diagnose.causes import COMPUTE_BOUND, find_cause
 from costlens.export.console_layout import Renderable, join
 from costlens.export.figures import show_money, show_share
+from costlens.export.finding_words import find_stretch
 
 __all__ = ["FINDINGS_TITLE", "describe_findings"]
 
@@ -53,7 +54,9 @@ def _describe_none(record: RunRecord) -> Iterable[Renderable]:
 
 def _lines(part: FindingPart, record: RunRecord) -> Iterable[Text]:
     title = find_cause(part.name).title
+    when = find_stretch(part, record)
     share = None if part.share is None else f"{show_share(part.share)} of the paid time"
+    share = f"{when} {share}" if when else share
     rate = part.money_per_hour and f"{show_money(part.money_per_hour, part.currency)}/h"
     so_far = part.money_so_far and f"{show_money(part.money_so_far, part.currency)} so far"
     yield Text(join(title[0].upper() + title[1:], rate or share), _STYLES[part.severity])

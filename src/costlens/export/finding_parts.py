@@ -26,7 +26,14 @@ from costlens.diagnose.finding import Abstention, Finding
 from costlens.diagnose.judge import importance
 from costlens.diagnose.watch import Standing
 
-__all__ = ["describe_finding", "describe_undecided", "own_parts", "show_amount", "take_share"]
+__all__ = [
+    "cut_text",
+    "describe_finding",
+    "describe_undecided",
+    "own_parts",
+    "show_amount",
+    "take_share",
+]
 
 _S_PER_HOUR = 3600
 _MAX_WORD = 100
@@ -85,14 +92,14 @@ def describe_finding(finding: Finding, **facts: Any) -> FindingPart:
             "name": finding.name[:_MAX_WORD],
             "severity": finding.severity.value,
             "share": _clip(share),
-            "evidence": [_cut(text) for text in finding.evidence[:MAX_SENTENCES]],
-            "remedies": [_cut(remedy.text) for remedy in remedies],
+            "evidence": [cut_text(text) for text in finding.evidence[:MAX_SENTENCES]],
+            "remedies": [cut_text(remedy.text) for remedy in remedies],
             "remedy_shares": [_clip(remedy.saved_share) for remedy in remedies],
-            "traceql": None if finding.traceql is None else _cut(finding.traceql),
+            "traceql": None if finding.traceql is None else cut_text(finding.traceql),
             "runbook": finding.name[:_MAX_WORD],
             "places": [
                 PlacePart(
-                    host_name=_cut(place.host_name),
+                    host_name=cut_text(place.host_name),
                     gpu_uuid=None if place.gpu_uuid is None else place.gpu_uuid[:_MAX_WORD],
                     pci_id=None if place.pci_id is None else place.pci_id[:_MAX_WORD],
                 )
@@ -106,7 +113,7 @@ def describe_finding(finding: Finding, **facts: Any) -> FindingPart:
 def describe_undecided(abstentions: Iterable[Abstention]) -> list[UndecidedPart]:
     """Return what could not be told, as a record tells it."""
     return [
-        UndecidedPart(name=each.name[:_MAX_WORD], missing=_cut(each.missing))
+        UndecidedPart(name=each.name[:_MAX_WORD], missing=cut_text(each.missing))
         for each in abstentions
     ][:MAX_UNDECIDED]
 
@@ -126,5 +133,6 @@ def _clip(share: float | None) -> float | None:
     return None if share is None else min(1.0, max(0.0, share))
 
 
-def _cut(text: str) -> str:
+def cut_text(text: str) -> str:
+    """Return a text as long as a record takes it."""
     return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"

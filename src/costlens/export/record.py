@@ -23,6 +23,7 @@ from costlens.core.snapshot import Snapshot
 from costlens.core.training_records import WindowPart
 from costlens.core.trouble_records import LastWordsPart
 from costlens.errors import StorageError
+from costlens.export.practice_parts import list_checks
 from costlens.export.run_findings import find_causes
 from costlens.storage.run_folder import MAX_RECORD_BYTES, RunFolder
 
@@ -209,7 +210,8 @@ def read_run(folder: RunFolder, now: float, witness: Witness | None = None) -> R
     run = merge_readable(records, [*problems, *silent], now=now, ends=ends)
     settled = faults.call("diagnose.settle", settle, [*records.values()], now, ends)
     causes = settled and faults.call("diagnose.run", find_causes, settled[0])
-    return run.model_copy(update=causes) if causes else run
+    checks = faults.call("diagnose.practice", list_checks, run) or []
+    return run.model_copy(update={**(causes or {}), "practice": checks})
 
 
 def read_ranks(

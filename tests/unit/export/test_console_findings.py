@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from costlens.core.finding_records import FindingPart
+from costlens.core.records import Outcome
 from costlens.core.run_record import RunRecord
 from costlens.export.console import render
 from tests.unit.export.samples import make_demo, make_job
@@ -54,6 +56,26 @@ def test_the_first_line_names_the_cause_and_its_money() -> None:
         "The training waited 8.20 s of 20.0 s.",
         "→ DataLoader(num_workers=4) instead of 1.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "is_open", "when"),
+    [
+        (Outcome.RUNNING, True, "lately "),
+        (Outcome.COMPLETED, True, "at the end "),
+        (Outcome.COMPLETED, False, ""),
+        (Outcome.RUNNING, None, ""),
+    ],
+)
+def test_the_share_says_of_which_time_it_is(
+    outcome: Outcome, is_open: bool | None, when: str
+) -> None:
+    """What lasts has the newest minute's share, and money of the whole attempt beside it."""
+    one = found(part(is_open=is_open))
+    newest = one.attempts[-1].model_copy(update={"outcome": outcome})
+    lines = lines_of(one.model_copy(update={"attempts": [newest]}))
+    told = f"{when}41.0 % of the paid time · 0.0456 USD so far · too_few_workers"
+    assert lines[2].removesuffix(" · over by now") == told
 
 
 def test_without_a_price_the_share_stands_for_it() -> None:

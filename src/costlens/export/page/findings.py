@@ -10,6 +10,7 @@ from costlens.core.records import Outcome
 from costlens.core.run_record import NOT_LOOKED_AT, RunRecord
 from costlens.diagnose.causes import COMPUTE_BOUND, find_cause
 from costlens.export.figures import show_count, show_money, show_share, show_time
+from costlens.export.finding_words import find_stretch
 from costlens.export.page.parts import Cell, Figure, Table, Tone, known, unknown
 
 __all__ = ["Finding", "Findings", "describe_findings"]
@@ -88,6 +89,8 @@ def _lead(record: RunRecord, num_causes: int) -> str:
 def _describe(record: RunRecord, index: int, part: FindingPart) -> Finding:
     title = find_cause(part.name).title
     path = f"findings.{index}"
+    when = find_stretch(part, record)
+    of_time = f"of paid time {when}" if when else "of paid time"
     shares = [*part.remedy_shares, *[None] * len(part.remedies)]
     return Finding(
         name=part.name,
@@ -97,12 +100,12 @@ def _describe(record: RunRecord, index: int, part: FindingPart) -> Finding:
         figures=[
             ("an hour", _money(record, part, part.money_per_hour, f"{path}.money_per_hour")),
             ("so far", _money(record, part, part.money_so_far, f"{path}.money_so_far")),
-            ("of paid time", _share(part, f"{path}.share")),
+            (of_time, _share(part, f"{path}.share")),
         ],
         facts=_facts(record, part),
         evidence=part.evidence,
         remedies=[
-            (text, None if share is None else f"saves {show_share(share)} of paid time")
+            (text, None if share is None else f"saves {show_share(share)} {of_time}")
             for text, share in zip(part.remedies, shares, strict=False)
         ],
         traceql=part.traceql,

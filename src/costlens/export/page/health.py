@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from costlens.core.run_record import RunRecord
 from costlens.core.telemetry_records import ExportHealth
-from costlens.diagnose.practice import Standing, check_practice
 from costlens.export.figures import show_count, show_duration, show_share
 from costlens.export.page.parts import Cell, Figure, Section, Table, Tone, known
 
 __all__ = ["describe_practice", "describe_watching"]
 
-_TONES: dict[Standing, Tone] = {
-    Standing.PASS: "good",
-    Standing.FAIL: "bad",
-    Standing.UNKNOWN: "muted",
-}
-_MARKS = {Standing.PASS: "✓ pass", Standing.FAIL: "✗ fail", Standing.UNKNOWN: "? unknown"}
+_TONES: dict[str, Tone] = {"pass": "good", "fail": "bad", "unknown": "muted"}
+_MARKS = {"pass": "✓ pass", "fail": "✗ fail", "unknown": "? unknown"}
 
 
 def describe_practice(record: RunRecord) -> Section:
     """Return the section on good practice: pass, fail or unknown, with why and what to do."""
-    checks = check_practice(record)
+    checks = record.practice
     rows: list[list[Cell]] = [
         [
             check.name.replace("_", " "),
@@ -30,10 +25,11 @@ def describe_practice(record: RunRecord) -> Section:
         ]
         for check in checks
     ]
-    counts = {standing: sum(c.standing is standing for c in checks) for standing in Standing}
-    told = ", ".join(f"{count} {standing.value}" for standing, count in counts.items() if count)
+    counts = {standing: sum(c.standing == standing for c in checks) for standing in _MARKS}
+    told = ", ".join(f"{count} {standing}" for standing, count in counts.items() if count)
     table = Table("Good practice", ("practice", "", "why", "what to do"), rows, is_open=True)
-    return Section("practice", "Good practice", lead=f"{told.capitalize()}.", tables=[table])
+    lead = f"{told.capitalize()}." if told else "Nobody has looked."
+    return Section("practice", "Good practice", lead=lead, tables=[table])
 
 
 def describe_watching(record: RunRecord) -> Section:

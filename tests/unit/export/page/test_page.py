@@ -14,6 +14,7 @@ import pytest
 import vl_convert
 
 from costlens.core.finding_records import FindingPart, UndecidedPart
+from costlens.core.practice_records import CheckPart
 from costlens.core.records import RankRecord
 from costlens.core.run_record import RunRecord
 from costlens.core.trouble_records import StallPart
@@ -366,7 +367,7 @@ def test_the_page_opens_with_the_findings_of_the_record(tmp_path: Path) -> None:
     document = Document(text)
     first = document.text.partition("From paid to productive")[2].partition("Of ")[0]
     assert "The data loader has too few workers" in first
-    assert "DataLoader(num_workers=8) saves 11.0 % of paid time" in first
+    assert "DataLoader(num_workers=8) saves 11.0 % of paid time at the end" in first
     assert "the fetch waits 124 ms of every second" in first
     assert '{ name = "a" && b < 3 }' in first
     assert "the clocks of the GPU" in first
@@ -376,6 +377,19 @@ def test_the_page_opens_with_the_findings_of_the_record(tmp_path: Path) -> None:
     assert [(e["a"], e["text"]) for e in events if e["lane"] == "findings"] == [
         (round((START + 60) * 1000), "too_few_workers found")
     ]
+
+
+def test_good_practice_is_that_of_the_record(tmp_path: Path) -> None:
+    """What the page says of a check is what `costlens report --json` says."""
+    folder = write_run(tmp_path, num_windows=3)
+    record = read_run(folder, START + 31)
+    check = CheckPart(name="price_set", standing="fail", why="because so", remedy="do this")
+    text = render_page(
+        make_page(record.model_copy(update={"practice": [check]}), History(()), START, "1"), BUNDLE
+    )
+    told = " ".join(Document(text).text.split())
+    assert "Good practice 1 fail." in told
+    assert "price set ✗ fail because so do this" in told
 
 
 @pytest.mark.parametrize(
