@@ -20,10 +20,10 @@ from benchmarks.host_sampling import compare, describe
 from costlens.cli.demo.fake_gpus.model import make_scenario
 from costlens.cli.demo.fake_gpus.stand_in import load_stand_in
 from costlens.config import resolve_config
+from costlens.core.attempt_state import AttemptState
 from costlens.core.clock import NS_PER_S, anchor_now
 from costlens.core.probe import SAMPLE_EVERY_NS
 from costlens.core.records import RankPart, RunPart
-from costlens.core.snapshot_builder import AttemptState
 from costlens.observe.host_probe import HostSources
 from costlens.observe.nvml import NvmlProbe
 from costlens.probes import make_probes

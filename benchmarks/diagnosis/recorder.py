@@ -17,6 +17,7 @@ from benchmarks.diagnosis.job import Job
 from benchmarks.diagnosis.meters import Meters
 from benchmarks.diagnosis.trace import Cut, Trace
 from costlens.account.throughput import compute_rates
+from costlens.core.attempt_state import AttemptState
 from costlens.core.checkpoint_records import CheckpointsPart
 from costlens.core.clock import NS_PER_S, Anchor
 from costlens.core.job_records import JobPart
@@ -26,7 +27,7 @@ from costlens.core.price_records import PricePart
 from costlens.core.quality import QualityBook
 from costlens.core.recorder import Counters, Row
 from costlens.core.records import Outcome, RankPart, RankRecord, RunPart
-from costlens.core.snapshot_builder import AttemptState, SnapshotBuilder
+from costlens.core.snapshot_builder import SnapshotBuilder
 from costlens.core.spread import first_window_ns
 from costlens.core.telemetry_records import TelemetryPart
 from costlens.core.timeline import TimelineReading

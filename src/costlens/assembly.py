@@ -16,6 +16,7 @@ from costlens.account.throughput import compute_rates
 from costlens.agreeing import let_ranks_agree, must_agree
 from costlens.attempt import Parts, describe_claimant
 from costlens.config import Config
+from costlens.core.attempt_state import AttemptState
 from costlens.core.clock import NS_PER_S, Clock
 from costlens.core.guard import faults
 from costlens.core.log import RunContext
@@ -25,7 +26,7 @@ from costlens.core.quality import Observation
 from costlens.core.records import Outcome
 from costlens.core.shutdown import lengthen_shutdown
 from costlens.core.snapshot import Exporter, Snapshot
-from costlens.core.snapshot_builder import AttemptState, SnapshotBuilder
+from costlens.core.snapshot_builder import SnapshotBuilder
 from costlens.core.spread import first_window_ns
 from costlens.core.telemetry_records import TelemetryPart
 from costlens.core.trouble_records import LastWordsPart

@@ -17,12 +17,12 @@ from importlib.metadata import version
 import costlens
 from costlens.config import Config
 from costlens.core import lifetime
+from costlens.core.attempt_state import AttemptState
 from costlens.core.boundaries import Boundaries
 from costlens.core.clock import NS_PER_S, Clock, anchor_now
 from costlens.core.quality import QualityBook
 from costlens.core.recorder import Recorder
 from costlens.core.records import LABELS, RankPart, RunPart
-from costlens.core.snapshot_builder import AttemptState
 from costlens.core.timeline import Timeline
 from costlens.core.window import KeepPolicy, Totals
 from costlens.errors import MissingExtraError

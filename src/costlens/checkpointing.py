@@ -14,9 +14,9 @@ from costlens.attempt import Parts
 from costlens.checkpoint_facts import describer
 from costlens.checkpoint_group import join_ranks
 from costlens.config import Config
+from costlens.core.attempt_state import AttemptState
 from costlens.core.clock import Clock
 from costlens.core.records import RankRecord
-from costlens.core.snapshot_builder import AttemptState
 from costlens.errors import ConfigError
 from costlens.export.record import read_ranks
 from costlens.observe.loader import unwatch

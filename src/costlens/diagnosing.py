@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from costlens.core.attempt_state import AttemptState
 from costlens.core.clock import NS_PER_S
 from costlens.core.finding_records import FindingPart
 from costlens.core.snapshot import Snapshot
-from costlens.core.snapshot_builder import AttemptState
 from costlens.core.standstill import Standstill
 from costlens.diagnose.causes import COMPUTE_BOUND, find_cause
 from costlens.diagnose.watch import FindingWatch

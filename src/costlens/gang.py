@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 
 from costlens.account.ledger import merge_readable, parse_records
 from costlens.account.restarts import is_past
+from costlens.core.attempt_state import AttemptState
 from costlens.core.clock import NS_PER_S, Clock
 from costlens.core.gang_records import MAX_NAMED, GangPart, RestartLoopPart
 from costlens.core.records import Outcome, RankRecord
 from costlens.core.reporting import Reporting, ReportingWatch
-from costlens.core.snapshot_builder import AttemptState
 from costlens.core.trouble_records import LastWordsPart
 from costlens.errors import StorageError
 from costlens.observe.gang_wait import explain_unseen, gang_waits

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from costlens.config import Config
+from costlens.core.attempt_state import AttemptState
 from costlens.core.probe import Probe
-from costlens.core.snapshot_builder import AttemptState
 from costlens.observe.dataset import DatasetProbe
 from costlens.observe.flops import FlopsProbe
 from costlens.observe.host_probe import HostProbe, HostSources

@@ -12,12 +12,12 @@ from dataclasses import replace
 
 from costlens.account.run_totals import total_run
 from costlens.config import Config
+from costlens.core.attempt_state import AttemptState
 from costlens.core.boundaries import STOP, Boundaries
 from costlens.core.budget_records import RunTotalsPart
 from costlens.core.clock import NS_PER_S, Clock
 from costlens.core.records import RankRecord
 from costlens.core.snapshot import Snapshot
-from costlens.core.snapshot_builder import AttemptState
 from costlens.export.job_view import JobView
 from costlens.protect.budget import BudgetWatch
 from costlens.storage.run_folder import RunFolder

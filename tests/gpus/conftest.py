@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from costlens.cli.demo.fake_gpus.stand_in import StandIn, load_stand_in
+from costlens.core.attempt_state import AttemptState
 from costlens.core.clock import NS_PER_S, anchor_now
 from costlens.core.device_records import GpuDriverPart, GpuPart
 from costlens.core.records import RankPart, RunPart
-from costlens.core.snapshot_builder import AttemptState
 from costlens.observe.nvml import NvmlProbe
 from costlens.observe.visible_devices import TorchDevice
 

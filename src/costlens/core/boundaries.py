@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from costlens.core.attempt_state import AttemptState
 from costlens.core.guard import faults
 from costlens.core.recorder import Counters
-from costlens.core.snapshot_builder import AttemptState
 
 __all__ = ["STOP", "Agreeing", "Boundaries"]
 

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from costlens.config import Config
+from costlens.core.attempt_state import AttemptState
 from costlens.core.clock import NS_PER_S, Clock
 from costlens.core.log import RunContext
 from costlens.core.snapshot import Exporter, Snapshot
-from costlens.core.snapshot_builder import AttemptState
 from costlens.core.telemetry_records import ExportHealth
 from costlens.export.otel_endpoint import build_exporters, read_settings, read_traceparent
 from costlens.export.otel_worker import ExportWorkers

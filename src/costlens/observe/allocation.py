@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from costlens.core.attempt_state import AttemptState
 from costlens.core.clock import NS_PER_S
 from costlens.core.job_records import JobPart
-from costlens.core.snapshot_builder import AttemptState
 from costlens.errors import StorageError
 from costlens.observe.placement.slurm_times import JobTimes, ask_times
 from costlens.storage.store import Store

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from costlens.config import Config
+from costlens.core.attempt_state import AttemptState
 from costlens.core.errand import Errand
-from costlens.core.snapshot_builder import AttemptState
 from costlens.errors import StorageError
 from costlens.storage import files
 from costlens.storage.run_folder import RunFolder

@@ -12,7 +12,7 @@ from typing import Any
 from costlens.account.hardware import load_hardware
 from costlens.account.mfu import describe_flops
 from costlens.config import Config
-from costlens.core.snapshot_builder import AttemptState
+from costlens.core.attempt_state import AttemptState
 
 __all__ = ["FlopsProbe", "count_parameters"]
 

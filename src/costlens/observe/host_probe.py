@@ -12,9 +12,9 @@ from pathlib import Path
 
 import psutil
 
+from costlens.core.attempt_state import AttemptState
 from costlens.core.clock import NS_PER_S
 from costlens.core.host_records import ContainerPart, HostPart, NodePart, ProcessPart, ReadsPart
-from costlens.core.snapshot_builder import AttemptState
 from costlens.observe import host
 from costlens.observe.cgroup import Cgroups, CpuReading, find_cgroups
 from costlens.observe.infiniband import find_ports, read_ports

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from costlens.core.attempt_state import AttemptState
 from costlens.core.clock import NS_PER_S
 from costlens.core.records import Outcome, RankRecord
-from costlens.core.snapshot_builder import AttemptState
 from costlens.core.training_records import QualityPart
 from costlens.core.trouble_records import LastWordsPart, OomPart
 from costlens.observe.oom import recount_oom

@@ -7,12 +7,12 @@ that trains, and puts both into the log and the record.
 from __future__ import annotations
 
 from costlens.core import stall
+from costlens.core.attempt_state import AttemptState
 from costlens.core.clock import NS_PER_S, Clock
 from costlens.core.code_locations import locate_thread
 from costlens.core.phases import NAMES
 from costlens.core.recorder import Recorder
 from costlens.core.records import Outcome
-from costlens.core.snapshot_builder import AttemptState
 from costlens.core.stall import Stall, StallWatch
 from costlens.core.trouble_records import StallPart
 from costlens.core.window import Totals

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from costlens.account.device_meter import DeviceMeter
 from costlens.account.sharing import own_share
+from costlens.core.attempt_state import AttemptState
 from costlens.core.device_records import MAX_GPUS, GpuDriverPart
-from costlens.core.snapshot_builder import AttemptState
 from costlens.observe.nvml_devices import (
     SIMULATED,
     Device,

@@ -12,11 +12,11 @@ from contextlib import AbstractContextManager, nullcontext
 from threading import get_ident
 from typing import NamedTuple
 
+from costlens.core.attempt_state import AttemptState
 from costlens.core.boundaries import Boundaries
 from costlens.core.guard import faults
 from costlens.core.phases import Phase
 from costlens.core.recorder import Recorder
-from costlens.core.snapshot_builder import AttemptState
 from costlens.observe.device import Device
 from costlens.observe.device_events import DeviceGaps
 from costlens.observe.device_values import DeviceValues

@@ -12,10 +12,10 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Literal
 
+from costlens.core.attempt_state import AttemptState
 from costlens.core.clock import NS_PER_S
 from costlens.core.precision_records import PrecisionPart
 from costlens.core.scopes import CountTaker
-from costlens.core.snapshot_builder import AttemptState
 
 __all__ = ["LOSS_SCALE", "SCALE_EVERY_NS", "PrecisionWatch", "tell_scale"]
 

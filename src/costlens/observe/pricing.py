@@ -25,11 +25,11 @@ from costlens.account.prices import (
     resolve_price,
 )
 from costlens.config import Config
+from costlens.core.attempt_state import AttemptState
 from costlens.core.clock import NS_PER_S
 from costlens.core.errand import Errand
 from costlens.core.price_records import PricePart
 from costlens.core.records import RankPart
-from costlens.core.snapshot_builder import AttemptState
 from costlens.errors import ConfigError, StorageError
 from costlens.storage import files
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from costlens.core.snapshot_builder import AttemptState
+from costlens.core.attempt_state import AttemptState
 from costlens.core.torch_records import AllocatorPart, CompilerPart
 from costlens.observe.rising import RisingSum
 

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from datetime import datetime, timezone
 
+from costlens.core.attempt_state import AttemptState
 from costlens.core.detail import Control, parse_control
-from costlens.core.snapshot_builder import AttemptState
 from costlens.core.telemetry_records import Detail, DetailPart
 from costlens.core.window import Totals
 from costlens.errors import StorageError

@@ -10,9 +10,9 @@ import hashlib
 from collections.abc import Sequence
 from typing import get_args
 
+from costlens.core.attempt_state import AttemptState
 from costlens.core.boundaries import Agreeing, Boundaries
 from costlens.core.clock import NS_PER_S, Clock
-from costlens.core.snapshot_builder import AttemptState
 from costlens.errors import CheckpointError
 from costlens.protect.agreement import HORIZON_S
 from costlens.protect.manifest import CheckpointName, Kind

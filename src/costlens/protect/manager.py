@@ -9,11 +9,11 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from costlens.core.attempt_state import AttemptState
 from costlens.core.clock import NS_PER_S, Clock
 from costlens.core.log import Logger
 from costlens.core.phases import Phase
 from costlens.core.scopes import PhaseScope
-from costlens.core.snapshot_builder import AttemptState
 from costlens.core.timeline import Timeline
 from costlens.errors import CheckpointError
 from costlens.protect.cadence import Cadence

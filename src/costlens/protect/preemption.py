@@ -12,12 +12,12 @@ import queue
 import sys
 import threading
 
+from costlens.core.attempt_state import AttemptState
 from costlens.core.boundaries import Boundaries
 from costlens.core.clock import NS_PER_S, Clock
 from costlens.core.guard import faults
 from costlens.core.phases import Phase
 from costlens.core.preemption_records import PreemptionPart, Uncovered
-from costlens.core.snapshot_builder import AttemptState
 from costlens.core.timeline import Timeline
 from costlens.protect import signals
 from costlens.protect.agreement import HORIZON_S

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from threading import get_ident
 
 from costlens.core import exits
+from costlens.core.attempt_state import AttemptState
 from costlens.core.guard import faults
 from costlens.core.phases import Phase
 from costlens.core.pipeline import Pipeline
 from costlens.core.recorder import Recorder
 from costlens.core.records import Outcome
-from costlens.core.snapshot_builder import AttemptState
 from costlens.protect import signals
 from costlens.protect.preemption import Preemption
 

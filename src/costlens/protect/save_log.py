@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from costlens.core.attempt_state import AttemptState
 from costlens.core.checkpoint_records import CheckpointsPart, IntervalPart, SaveNote
 from costlens.core.clock import NS_PER_S
 from costlens.core.records import RankPart
-from costlens.core.snapshot_builder import AttemptState
 from costlens.protect.cadence import Cadence
 from costlens.protect.manifest import Manifest
 from costlens.protect.shelf import Found, Rejection

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from costlens.core.attempt_state import AttemptState
 from costlens.core.clock import Anchor
 from costlens.core.phases import Phase
 from costlens.core.recorder import Recorder
 from costlens.core.records import RankPart, RunPart
-from costlens.core.snapshot_builder import AttemptState
 from costlens.core.timeline import Timeline
 from costlens.observe.trainer.brackets import BracketProfiler, ScopeTable
 from costlens.observe.trainer.loop import LoopTimes

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from costlens.core.attempt_state import AttemptState
 from costlens.core.boundaries import Boundaries
 from costlens.core.recorder import Counters
-from costlens.core.snapshot_builder import AttemptState
 from tests.unit.export.rehearsal import Rehearsal
 
 

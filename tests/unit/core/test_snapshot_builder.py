@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from costlens.account.throughput import compute_rates
+from costlens.core.attempt_state import AttemptState
 from costlens.core.clock import NS_PER_S, Anchor
 from costlens.core.phases import NAMES, NUM_PHASES, Phase
 from costlens.core.price_records import PricePart
@@ -17,7 +18,7 @@ from costlens.core.quality import QualityBook
 from costlens.core.recorder import UNKNOWN, Recorder
 from costlens.core.records import Outcome, RankPart, RankRecord, RunPart
 from costlens.core.snapshot import Snapshot
-from costlens.core.snapshot_builder import AttemptState, SnapshotBuilder
+from costlens.core.snapshot_builder import SnapshotBuilder
 from costlens.core.telemetry_records import TelemetryPart
 from costlens.core.timeline import Timeline
 from costlens.core.window import Totals

@@ -9,6 +9,7 @@ from typing import Any
 
 from costlens.account.device_meter import COUNTERS, THROTTLE_REASONS
 from costlens.account.throughput import compute_rates
+from costlens.core.attempt_state import AttemptState
 from costlens.core.budget_records import BudgetPart, RunTotalsPart
 from costlens.core.checkpoint_records import CheckpointsPart, IntervalPart
 from costlens.core.clock import NS_PER_S, Anchor
@@ -33,7 +34,7 @@ from costlens.core.quality import Observation, QualityBook
 from costlens.core.recorder import Recorder
 from costlens.core.records import Outcome, RankPart, RunPart
 from costlens.core.snapshot import Snapshot
-from costlens.core.snapshot_builder import AttemptState, SnapshotBuilder
+from costlens.core.snapshot_builder import SnapshotBuilder
 from costlens.core.telemetry_records import ExportHealth, TelemetryPart
 from costlens.core.timeline import Timeline
 from costlens.core.window import KeepPolicy, Totals

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from costlens.core.attempt_state import AttemptState
 from costlens.core.clock import NS_PER_S, Anchor
 from costlens.core.job_records import JobPart
 from costlens.core.records import RankPart, RunPart
-from costlens.core.snapshot_builder import AttemptState
 from costlens.errors import StorageError
 from costlens.observe.allocation import AllocationWatch
 from costlens.observe.placement.slurm_times import JobTimes

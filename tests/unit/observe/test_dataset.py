@@ -13,9 +13,9 @@ import pytest
 import costlens
 from costlens.account.ledger import merge
 from costlens.config import Config
+from costlens.core.attempt_state import AttemptState
 from costlens.core.clock import Anchor
 from costlens.core.records import RankPart, RankRecord, RunPart
-from costlens.core.snapshot_builder import AttemptState
 from costlens.errors import StorageError
 from costlens.observe import dataset
 from costlens.observe.dataset import DatasetProbe, fingerprint_files

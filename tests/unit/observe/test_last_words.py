@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from costlens.core.attempt_state import AttemptState
 from costlens.core.clock import Anchor
 from costlens.core.records import Outcome, RankPart, RunPart
-from costlens.core.snapshot_builder import AttemptState
 from costlens.core.training_records import QualityPart
 from costlens.core.trouble_records import OomPart
 from costlens.observe import oom

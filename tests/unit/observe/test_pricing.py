@@ -12,10 +12,10 @@ import pytest
 
 import costlens
 from costlens.config import Config
+from costlens.core.attempt_state import AttemptState
 from costlens.core.clock import Anchor
 from costlens.core.job_records import JobPart
 from costlens.core.records import RankPart, RankRecord, RunPart
-from costlens.core.snapshot_builder import AttemptState
 from costlens.observe import pricing
 from costlens.observe.pricing import PriceProbe
 from tests.log_events import capture_events

@@ -6,11 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from costlens.core.attempt_state import AttemptState
 from costlens.core.boundaries import Boundaries
 from costlens.core.clock import NS_PER_S, Anchor
 from costlens.core.recorder import Counters
 from costlens.core.records import RankPart, RunPart
-from costlens.core.snapshot_builder import AttemptState
 from costlens.errors import CheckpointError
 from costlens.protect.agreement import Agreement, LocalBoard
 from costlens.protect.group_save import GroupSave

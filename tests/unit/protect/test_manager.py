@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
+from costlens.core.attempt_state import AttemptState
 from costlens.core.clock import NS_PER_S, Anchor
 from costlens.core.phases import Phase
 from costlens.core.recorder import Recorder
 from costlens.core.records import RankPart, RunPart
-from costlens.core.snapshot_builder import AttemptState
 from costlens.core.timeline import Timeline
 from costlens.errors import StorageError
 from costlens.protect.cadence import Cadence, Carried

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from costlens.core.attempt_state import AttemptState
 from costlens.core.boundaries import Boundaries
 from costlens.core.clock import NS_PER_S, Anchor
 from costlens.core.phases import Phase
 from costlens.core.recorder import Recorder
 from costlens.core.records import RankPart, RunPart
-from costlens.core.snapshot_builder import AttemptState
 from costlens.core.timeline import Timeline
 from costlens.errors import CheckpointError
 from costlens.protect.grace import Grace

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from costlens.core.attempt_state import AttemptState
 from costlens.core.clock import NS_PER_S, Anchor
 from costlens.core.gang_records import GangPart
 from costlens.core.records import RankPart, RankRecord, RunPart
-from costlens.core.snapshot_builder import AttemptState
 from costlens.errors import StorageError
 from costlens.gang import Gang
 from costlens.storage.run_folder import RunFolder

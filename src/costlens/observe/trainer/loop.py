@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from costlens.core.attempt_state import AttemptState
 from costlens.core.phases import Phase
 from costlens.core.recorder import Recorder
-from costlens.core.snapshot_builder import AttemptState
 from costlens.core.timeline import Timeline
 from costlens.observe.device_events import DeviceGaps
 from costlens.observe.trainer.brackets import BracketProfiler

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from costlens.core.attempt_state import AttemptState
 from costlens.core.clock import NS_PER_S
 from costlens.core.guard import faults
 from costlens.core.phases import Phase
 from costlens.core.recorder import Recorder
-from costlens.core.snapshot_builder import AttemptState
 from costlens.core.timeline import Timeline
 from costlens.observe.device_events import DeviceGaps
 from costlens.observe.device_values import DeviceValues
