@@ -12,8 +12,15 @@ from pydantic import Field
 
 from costlens.core.part import Part, Seconds
 
-__all__ = ["LoadingPart", "LooksPart"]
+__all__ = ["MAX_HOOK", "MAX_HOOKS", "LoadingPart", "LooksPart"]
 
+MAX_HOOKS = 8
+"""Most hooks that looks are told of by name."""
+
+MAX_HOOK = 100
+"""Most characters of such a name."""
+
+Hook = Annotated[str, Field(max_length=MAX_HOOK)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 
 
@@ -38,7 +45,7 @@ class LoadingPart(Part):
 
 
 class LooksPart(Part):
-    """Where the training thread was seen, about five times a second: counts, no places."""
+    """Where the training thread was seen, about five times a second: counts, no lines of code."""
 
     num_waiting: Count = Field(0, description="Looks that found it waiting for a batch, of these:")
     in_dataset: Count = Field(
@@ -52,4 +59,11 @@ class LooksPart(Part):
     )
     in_sync: Count = Field(
         0, description="In a call that waits for a device's result, such as Tensor.item()."
+    )
+    in_callbacks: Count = Field(0, description="In a hook of a callback or of the module.")
+    hooks: dict[Hook, Count] = Field(
+        default_factory=dict,
+        max_length=MAX_HOOKS,
+        description="The latter by class and hook, such as SaveImages.on_train_batch_end, the "
+        "first eight seen; a hook whose name nobody tells is in none.",
     )

@@ -2,7 +2,7 @@
 
 A look takes a few microseconds and costs the training thread nothing but the interpreter's lock for
 that long. Only the code of frames is looked at: which file, which function, which call is under
-way; no variable of the user, and no place is kept, only counts.
+way; no variable of the user. What is kept are counts, and the names of a few callbacks' hooks.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from collections.abc import Callable
 from functools import partial
 from types import CodeType, FrameType
 
-from costlens.core.loading_records import LooksPart
+from costlens.core.loading_records import MAX_HOOK, MAX_HOOKS, LooksPart
 from costlens.core.phases import ITERATION_PHASES, Phase
 from costlens.core.timeline import Timeline
 
 __all__ = ["Looks"]
 
 _DATA_WAIT = int(Phase.DATA_WAIT)
+_CALLBACKS = int(Phase.CALLBACKS)
 _ITERATING = frozenset(int(phase) for phase in ITERATION_PHASES) - {_DATA_WAIT}
 _MAX_FRAMES = 60
 _MAX_KNOWN = 512
@@ -28,6 +29,7 @@ _MAX_KNOWN = 512
 # Files that tell what is waited for, by how their path ends.
 _FETCHER = "torch/utils/data/_utils/fetch.py"
 _LOADER = "torch/utils/data/dataloader.py"
+_CALLER = "/trainer/call.py"  # Lightning's, of either package: it calls all hooks
 _READERS = ("/fsspec/", "/s3fs/", "/gcsfs/", "/adlfs/", "costlens/storage/counted_filesystem.py")
 # Methods of the multi-process iterator in which it waits for a worker's batch.
 _QUEUE_CALLS = frozenset({"_get_data", "_try_get_data"})
@@ -54,6 +56,8 @@ class Looks:
         self._collate = collate
         self._take = take or (lambda ident: sys._current_frames().get(ident))  # noqa: SLF001 - documented
         self._counts = dict.fromkeys(LooksPart.model_fields, 0)
+        del self._counts["hooks"]
+        self._hooks: dict[str, int] = {}
         self._kinds: dict[CodeType, str] = {}
         self._calls: dict[tuple[CodeType, int], str] = {}
 
@@ -63,7 +67,7 @@ class Looks:
         return self._timeline.base != Phase.STARTUP
 
     def look(self) -> None:
-        """Look once; pipeline thread, about 5 µs."""
+        """Look once; pipeline thread, about 5 µs, at a hook 10 µs."""
         phase = self._timeline.phase
         is_waiting = phase == _DATA_WAIT
         if not is_waiting and phase not in _ITERATING:
@@ -77,12 +81,33 @@ class Looks:
         else:
             self._counts["num_iterating"] += 1
             self._counts["in_sync"] += self._find_call(frame) in _SYNC_CALLS
+            if phase == _CALLBACKS:
+                self._counts["in_callbacks"] += 1
+                self._count_hook(self._find_hook(frame))
 
     def part(self) -> LooksPart | None:
         """Return the counts, None where nothing was seen in an iteration yet."""
         if not self._counts["num_waiting"] and not self._counts["num_iterating"]:
             return None
-        return LooksPart(**self._counts)
+        return LooksPart(hooks=dict(self._hooks), **self._counts)
+
+    def _count_hook(self, name: str) -> None:
+        if name and (name in self._hooks or len(self._hooks) < MAX_HOOKS):
+            self._hooks[name] = self._hooks.get(name, 0) + 1
+
+    def _find_hook(self, frame: FrameType) -> str:
+        """Return the hook that Lightning has called, by class and name; empty where none is."""
+        inside = ""
+        current: FrameType | None = frame
+        for _ in range(_MAX_FRAMES):
+            if current is None:
+                break
+            if self._kind_of(current.f_code) == "caller":
+                return inside
+            # The outermost that is a method: decorators stand between it and who calls it.
+            inside = _name_method(current.f_code) or inside
+            current = current.f_back
+        return ""
 
     def _find_wait(self, frame: FrameType) -> str:
         """Return the field that a wait for a batch counts in, by the frames from the inside out."""
@@ -130,7 +155,15 @@ def _classify(code: CodeType) -> str:
         return "fetcher"
     if path.endswith(_LOADER) and code.co_name in _QUEUE_CALLS:
         return "queue"
+    if path.endswith(_CALLER):
+        return "caller"
     return "read" if any(part in path for part in _READERS) else ""
+
+
+def _name_method(code: CodeType) -> str:
+    """Return the class and name of a method; before Python 3.11 a hook's name alone, else empty."""
+    name: str = getattr(code, "co_qualname", code.co_name).rpartition("<locals>.")[2]
+    return name[:MAX_HOOK] if "." in name or name.startswith("on_") else ""
 
 
 def _code_of(function: object) -> CodeType | None:

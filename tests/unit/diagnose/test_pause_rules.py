@@ -7,11 +7,12 @@ import math
 import pytest
 
 from costlens.core.checkpoint_records import CheckpointsPart
-from costlens.core.loading_records import LoadingPart
+from costlens.core.loading_records import LoadingPart, LooksPart
 from costlens.core.precision_records import PrecisionPart
 from costlens.core.price_records import PricePart
 from costlens.diagnose.evidence import Evidence
 from costlens.diagnose.finding import Severity
+from costlens.diagnose.hooks import find_hook
 from costlens.diagnose.rules import (
     checkpoint_overhead,
     frequent_validation,
@@ -53,6 +54,40 @@ def test_what_a_device_does_not_wait_for_holds_nothing_up(module, phase: str) ->
     assert find(module.RULE, idle).saved_share == pytest.approx(30 / 120, rel=0.05)
     unknown = on_device(host_s={phase: 60.0, "compute": 40.0}, gpu=make_gpu(0, 0))
     assert "utilization" in miss(module.RULE, unknown)
+
+
+def _seen(num: int, **hooks: int) -> LooksPart:
+    named = {name.replace("__", "."): count for name, count in hooks.items()}
+    return LooksPart(num_iterating=99, in_callbacks=num, hooks=named)
+
+
+def test_the_slowest_callback_is_named() -> None:
+    """By the looks of the evidence: what was seen before it began does not count."""
+    time_s = {"callbacks": 25.0, "compute": 75.0}
+    looks = _seen(40, Slow__on_train_batch_end=22, Other__on_train_batch_start=18)
+    found = find(slow_callbacks.RULE, make_evidence(time_s, looks=looks))
+    told = "callbacks, foremost Slow.on_train_batch_end, take 25.0 ms of each iteration, 25% of it"
+    assert found.evidence == (told,)
+    assert not any("Slow" in remedy.text for remedy in found.remedies), "logs tell the remedy"
+    lately = _seen(60, Slow__on_train_batch_end=23, Other__on_train_batch_start=37)
+    evidence = make_evidence(time_s, looks=lately)
+    later = Evidence(evidence.now, evidence.now.model_copy(update={"looks": looks}))
+    assert find_hook(later) == "Other.on_train_batch_start"
+
+
+@pytest.mark.parametrize(
+    "looks",
+    [
+        None,
+        _seen(7, Slow__on_train_batch_end=7),
+        _seen(40),
+        _seen(40, A__on_train_batch_end=19, B__on_train_batch_end=19),
+    ],
+)
+def test_no_callback_is_named_on_a_guess(looks: LooksPart | None) -> None:
+    """Too few looks, hooks that nobody could name, or two that take turns: none stands out."""
+    evidence = make_evidence({"callbacks": 25.0, "compute": 75.0}, looks=looks)
+    assert find(slow_callbacks.RULE, evidence).evidence[0].startswith("callbacks take 25.0 ms")
 
 
 def test_one_slow_callback_is_an_event() -> None:

@@ -11,15 +11,22 @@ from types import FrameType
 from typing import Any
 
 import pytest
+import pytorch_lightning
 import torch
 from fsspec.implementations.memory import MemoryFileSystem
+from pytorch_lightning.trainer.call import _call_callback_hooks
 from torch.utils.data import DataLoader, Dataset
 
-from costlens.core.loading_records import LooksPart
+from costlens.core.loading_records import MAX_HOOKS, LooksPart
 from costlens.core.phases import Phase
 from costlens.core.timeline import Timeline
 from costlens.observe.looks import Looks
 from costlens.testing import FakeClock
+
+QUIET = {
+    "accelerator": "cpu", "logger": False, "enable_checkpointing": False,
+    "enable_progress_bar": False, "enable_model_summary": False,
+}  # fmt: skip
 
 
 class Scene:
@@ -173,3 +180,44 @@ def test_a_thread_that_is_gone_is_not_seen() -> None:
     scene = Scene(Phase.DATA_WAIT)
     scene.looks.look()
     assert scene.looks.part() is None
+
+
+def _make_callback(scene: Scene, name: str, *, is_decorated: bool) -> pytorch_lightning.Callback:
+    def look(*_: object) -> None:
+        scene.look_from()
+
+    def hook(self: object, *arguments: object) -> None:
+        look(*arguments)
+
+    code = hook.__code__.replace(co_name="on_train_batch_end")
+    if sys.version_info >= (3, 11):
+        code = code.replace(co_qualname=f"test.<locals>.{name}.on_train_batch_end")
+    hook.__code__ = code
+    decorated = torch.no_grad()(hook) if is_decorated else hook
+    kind = type(name, (pytorch_lightning.Callback,), {"on_train_batch_end": decorated})
+    made: pytorch_lightning.Callback = kind()
+    return made
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="code objects do not know their class")
+@pytest.mark.parametrize("is_decorated", [False, True])
+def test_the_hook_that_a_trainer_calls_is_named(is_decorated: bool) -> None:
+    """By class and hook as Lightning calls it, also behind a decorator; no more than a few."""
+    scene = Scene(Phase.CALLBACKS)
+    callbacks = [
+        _make_callback(scene, f"Slow{number}", is_decorated=is_decorated)
+        for number in range(MAX_HOOKS + 2)
+    ]
+    trainer = pytorch_lightning.Trainer(callbacks=callbacks, **QUIET)
+    for _ in range(2):
+        _call_callback_hooks(trainer, "on_train_batch_end", None, None, 0)
+    part = scene.seen()
+    assert part.in_callbacks == part.num_iterating == 2 * (MAX_HOOKS + 2)
+    assert part.hooks == {f"Slow{n}.on_train_batch_end": 2 for n in range(MAX_HOOKS)}
+
+
+def test_outside_a_trainer_no_hook_is_named() -> None:
+    """What a plain loop does in its callbacks is counted, and nobody guesses at a name."""
+    scene = Scene(Phase.CALLBACKS)
+    scene.look_from()
+    assert (scene.seen().in_callbacks, scene.seen().hooks) == (1, {})

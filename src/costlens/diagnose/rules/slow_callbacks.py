@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from costlens.diagnose.between import judge_between
 from costlens.diagnose.finding import Remedy, Rule, Verdict
+from costlens.diagnose.hooks import find_hook
 
 if TYPE_CHECKING:
     from costlens.diagnose.evidence import Evidence
@@ -21,9 +22,12 @@ _SELDOM = 10
 def _judge(evidence: Evidence) -> Verdict:
     """Find hooks of callbacks that the training, or its device, stands still for.
 
-    Saved: their time, as far as it holds the training up.
+    Saved: their time, as far as it holds the training up. The hook that most looks found the
+    training thread in is named.
     """
-    return judge_between(evidence, _NAME, "callbacks", "callbacks take", _list_remedies)
+    slowest = find_hook(evidence)
+    subject = "callbacks take" if slowest is None else f"callbacks, foremost {slowest}, take"
+    return judge_between(evidence, _NAME, "callbacks", subject, _list_remedies)
 
 
 def _list_remedies(saved: float) -> list[Remedy]:

@@ -389,7 +389,7 @@ def test_good_practice_is_that_of_the_record(tmp_path: Path) -> None:
     )
     told = " ".join(Document(text).text.split())
     assert "Good practice 1 fail." in told
-    assert "price set ✗ fail because so do this" in told
+    assert "price set✗ failbecause sodo this" in told
 
 
 @pytest.mark.parametrize(
