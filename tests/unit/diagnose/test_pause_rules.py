@@ -11,7 +11,7 @@ from costlens.core.loading_records import LoadingPart, LooksPart
 from costlens.core.precision_records import PrecisionPart
 from costlens.core.price_records import PricePart
 from costlens.diagnose.evidence import Evidence
-from costlens.diagnose.finding import Severity
+from costlens.diagnose.finding import Finding, Severity
 from costlens.diagnose.hooks import find_hook
 from costlens.diagnose.rules import (
     checkpoint_overhead,
@@ -177,6 +177,18 @@ def test_a_scaler_that_finds_its_scale_is_no_finding() -> None:
     """Some steps at the start overflow in every fp16 training."""
     progress = {"optimizer_steps": 985, "skipped_steps": 15}
     assert overflow_skips.RULE.judge(make_evidence(progress=progress)) is None
+
+
+@pytest.mark.parametrize(("skipped", "is_found"), [(10, True), (1, False)])
+def test_the_overflows_of_slow_steps_are_seen_while_they_last(skipped: int, is_found: bool) -> None:
+    """The newest minute may hold twenty steps; there were enough of them in the whole attempt."""
+    before = make_evidence({"compute": 80.0}, progress={"optimizer_steps": 70, "skipped_steps": 30})
+    progress = {"optimizer_steps": 90 - skipped, "skipped_steps": 30 + skipped}
+    evidence = Evidence(make_evidence(progress=progress).now, before.now)
+    verdict = overflow_skips.RULE.judge(evidence)
+    assert (verdict is not None) is is_found
+    if isinstance(verdict, Finding):
+        assert verdict.saved_share == pytest.approx(0.5)
 
 
 def make_spot(capacity: str = "spot") -> PricePart:
