@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from costlens.core.comparison_records import RunSummary
 
-__all__ = ["why_not_comparable"]
+__all__ = ["have_other_currencies", "why_not_comparable"]
 
 _PER_STEP = frozenset({"step_s", "iteration_s", "phase_s", "cost_per_productive_step"})
 _SPEED = frozenset(
@@ -27,7 +27,7 @@ def why_not_comparable(name: str, a: RunSummary, b: RunSummary) -> str | None:
         b: The other.
     """
     is_money = name.startswith("cost_")
-    if is_money and _differ(a.currency, b.currency):
+    if is_money and have_other_currencies(a, b):
         return f"money in {a.currency} and in {b.currency} is not compared"
     if is_money and "tokens" in name and _differ(a.token_basis, b.token_basis):
         shown = " and ".join(_WORDS[each] for each in (a.token_basis, b.token_basis) if each)
@@ -39,6 +39,11 @@ def why_not_comparable(name: str, a: RunSummary, b: RunSummary) -> str | None:
     if name in _SPEED and (told := _tell("hardware", a, b)) is not None:
         return told
     return _other_step(a, b) if name in _PER_STEP else None
+
+
+def have_other_currencies(a: RunSummary, b: RunSummary) -> bool:
+    """Return whether the money of two runs is of two kinds, so that nothing leads from A to B."""
+    return _differ(a.currency, b.currency)
 
 
 def _other_step(a: RunSummary, b: RunSummary) -> str | None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from costlens.account.comparability import why_not_comparable
+from costlens.account.comparability import have_other_currencies, why_not_comparable
 from costlens.account.noise import MIN_WINDOWS, difference_margin, student_quantile
 from costlens.core.comparison_records import (
     ComparedFigure,
@@ -165,7 +165,15 @@ def _compare_figures(
     pairs = {name: (a.figures.get(name, _ABSENT), b.figures.get(name, _ABSENT)) for name in names}
     why_not = {name: why_not_comparable(name, a, b) for name in names}
     judge = _Judge(_rate(pairs.values()), None, fail_above)
-    return [judge.compare(name, _FIGURES[name], *pairs[name], why_not[name]) for name in names]
+    found = [judge.compare(name, _FIGURES[name], *pairs[name], why_not[name]) for name in names]
+    return [*map(_leave_apart, found)] if have_other_currencies(a, b) else found
+
+
+def _leave_apart(figure: ComparedFigure) -> ComparedFigure:
+    """Return a figure of two currencies without what only one of them could tell."""
+    if figure.unit != "money":
+        return figure
+    return figure.model_copy(update={"change": None, "margin": None})
 
 
 def _compare_phases(a: RunSummary, b: RunSummary) -> list[ComparedFigure]:

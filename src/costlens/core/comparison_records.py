@@ -107,7 +107,9 @@ class ComparedFigure(Part):
     better: Literal["lower", "higher"]
     a: FigurePart
     b: FigurePart
-    change: float | None = Field(None, description="b / a - 1; null when one is unknown or a is 0.")
+    change: float | None = Field(
+        None, description="b / a - 1; null when one is unknown, a is 0, or their currencies differ."
+    )
     noise_a: Number | None = Field(
         None, description="The run's own noise: half of its 95 % interval, as a share of the value."
     )

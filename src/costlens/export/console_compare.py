@@ -6,6 +6,7 @@ Reads nothing but the comparison, so that the page and ``--json`` tell the same 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from rich.console import Console, Group
 from rich.table import Table
@@ -45,6 +46,31 @@ _MIN_SHOWN_SHARE = 0.005
 _MAX_EXCESS = 9.995
 
 
+@dataclass(frozen=True, slots=True)
+class _Currencies:
+    """Where the currency of an amount stands: at the head of its row, or beside each of two.
+
+    Args:
+        a: That of A; None unknown.
+        b: That of B.
+    """
+
+    a: str | None = None
+    b: str | None = None
+
+    @property
+    def _are_two(self) -> bool:
+        return self.a is not None and self.b is not None and self.a != self.b
+
+    @property
+    def heading(self) -> str:
+        return "" if self._are_two else self.a or self.b or ""
+
+    @property
+    def beside_amounts(self) -> tuple[str | None, str | None]:
+        return (self.a, self.b) if self._are_two else (None, None)
+
+
 def render_comparison(comparison: Comparison, console: Console) -> None:
     """Print two runs side by side.
 
@@ -59,10 +85,10 @@ def _sections(comparison: Comparison) -> Iterable[Renderable]:
     a, b = comparison.a, comparison.b
     yield lay_out([("A", _describe(a)), ("B", _describe(b))])
     yield from section("The runs differ in", _differences(comparison))
-    yield from section("Figures", _table(comparison.figures, a.currency or b.currency))
+    yield from section("Figures", _table(comparison.figures, _Currencies(a.currency, b.currency)))
     phases = _shown_phases(comparison.phases)
     if phases:
-        yield from section(f"Time of {_article(a.per)} {a.per}", _table(phases, None))
+        yield from section(f"Time of {_article(a.per)} {a.per}", _table(phases, _Currencies()))
     yield from section("Findings", _findings(comparison))
     yield from section("To know", [Text(f"• {show_text(note)}") for note in comparison.notes])
     yield Text(f"\n{_conclude(comparison)}")
@@ -113,7 +139,7 @@ def _values(figure: ComparedFigure) -> tuple[float | None, float | None]:
     return figure.a.value, figure.b.value
 
 
-def _table(figures: Sequence[ComparedFigure], currency: str | None) -> Iterable[Renderable]:
+def _table(figures: Sequence[ComparedFigure], currencies: _Currencies) -> Iterable[Renderable]:
     """Yield the figures side by side, and below them why some have no verdict."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("", no_wrap=True)
@@ -121,16 +147,17 @@ def _table(figures: Sequence[ComparedFigure], currency: str | None) -> Iterable[
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     reasons: dict[str, list[str]] = {}
+    beside_a, beside_b = currencies.beside_amounts
     for figure in figures:
-        label = _label(figure, currency)
+        label = _label(figure, currencies)
         word = "refused" if figure.is_too_bad else figure.verdict.replace("_", " ")
         verdict = Text(word, "bold red" if figure.is_too_bad else _STYLES.get(figure.verdict, ""))
         if figure.reason:
             reasons.setdefault(figure.reason, []).append(label)
         table.add_row(
             label,
-            f"{_show_value(figure.a, figure.unit)}{_show_noise(figure.noise_a)}",
-            f"{_show_value(figure.b, figure.unit)}{_show_noise(figure.noise_b)}",
+            _show_side(figure, figure.a, figure.noise_a, beside_a),
+            _show_side(figure, figure.b, figure.noise_b, beside_b),
             _show_change(figure.change),
             verdict,
         )
@@ -139,16 +166,24 @@ def _table(figures: Sequence[ComparedFigure], currency: str | None) -> Iterable[
         yield Text(f"• {', '.join(labels)}: {show_text(reason)}", "dim")
 
 
-def _label(figure: ComparedFigure, currency: str | None) -> str:
+def _label(figure: ComparedFigure, currencies: _Currencies) -> str:
     label = _LABELS.get(figure.name, figure.name)
-    return show_text(f"{currency or ''}{label}" if figure.unit == "money" else label)
+    return show_text(f"{currencies.heading}{label}" if figure.unit == "money" else label)
 
 
-def _show_value(figure: FigurePart, unit: str) -> str:
+def _show_side(
+    figure: ComparedFigure, side: FigurePart, noise: float | None, currency: str | None
+) -> str:
+    if figure.unit == "money" and currency is not None:
+        return _show_value(side, figure.unit, currency)  # nobody weighs the two
+    return f"{_show_value(side, figure.unit, None)}{_show_noise(noise)}"
+
+
+def _show_value(figure: FigurePart, unit: str, currency: str | None) -> str:
     if figure.value is None:
         return UNKNOWN
     if unit == "money" and figure.exact is not None:
-        return show_money(figure.exact)
+        return show_text(show_money(figure.exact, currency))
     if unit == "s":
         return show_duration(figure.value)
     return show_share(figure.value) if unit == "share" else show_rate(figure.value)
@@ -170,19 +205,24 @@ def _show_change(change: float | None) -> str:
 
 
 def _findings(comparison: Comparison) -> Iterable[Renderable]:
-    rows: list[Row] = [(each.change, _tell_finding(each)) for each in comparison.findings]
+    currencies = _Currencies(comparison.a.currency, comparison.b.currency)
+    rows: list[Row] = [
+        (each.change, _tell_finding(each, currencies)) for each in comparison.findings
+    ]
     if rows:
         yield lay_out(rows)
 
 
-def _tell_finding(finding: ComparedFinding) -> Text:
+def _tell_finding(finding: ComparedFinding, currencies: _Currencies) -> Text:
     seen = finding.b or finding.a
     # What is only told, such as a run that computes all the time, is neither good nor bad.
     is_told_only = seen is not None and seen.severity == "info"
     style = "" if is_told_only else {"new": "red", "gone": "green"}.get(finding.change, "")
     money = [
-        UNKNOWN if side is None or side.money_per_hour is None else show_money(side.money_per_hour)
-        for side in (finding.a, finding.b)
+        UNKNOWN
+        if side is None or side.money_per_hour is None
+        else show_money(side.money_per_hour, currency)
+        for side, currency in zip((finding.a, finding.b), currencies.beside_amounts, strict=True)
     ]
     per_hour = f"  {' → '.join(money)} an hour" if {*money} != {UNKNOWN} else ""
     return Text(show_text(finding.name) + show_text(per_hour), style)
@@ -199,8 +239,10 @@ def _conclude(comparison: Comparison) -> str:
         return text
     allowed = show_share(comparison.fail_above)
     if comparison.too_bad:
-        currency = comparison.a.currency or comparison.b.currency
-        named = ", ".join(_label(each, currency) for each in comparison.figures if each.is_too_bad)
+        currencies = _Currencies(comparison.a.currency, comparison.b.currency)
+        named = ", ".join(
+            _label(each, currencies) for each in comparison.figures if each.is_too_bad
+        )
         return f"{text}; worse by more than the {allowed} that is allowed: {named}"
     return f"{text}; none is worse by more than the {allowed} that is allowed"
 

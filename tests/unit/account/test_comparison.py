@@ -172,6 +172,10 @@ def test_other_currencies_are_not_compared() -> None:
     found = figures_of(compare_runs(dollars, euros))
     assert found["cost_per_million_tokens"].verdict == "not_comparable"
     assert found["cost_per_million_tokens"].reason == "money in USD and in EUR is not compared"
+    for name in ("cost_per_million_tokens", "cost_per_million_productive_tokens"):
+        assert found[name].a.exact == found[name].b.exact, "the numbers are the same by chance"
+        assert (found[name].change, found[name].margin) == (None, None)
+    assert found["step_s"].change == 0.0
     assert found["step_s"].verdict == "within_noise"
 
 

@@ -9,6 +9,7 @@ from rich.console import Console
 from costlens.account.comparison import compare_runs
 from costlens.core.comparison_records import FindingSeen, RunSummary
 from costlens.export.console_compare import render_comparison
+from tests.unit.account.build import make_price
 from tests.unit.account.runs import make_windows, noisy_times, summarize
 
 
@@ -55,6 +56,24 @@ def test_findings_are_listed_with_their_money() -> None:
     starved = FindingSeen(name="data_wait", severity="warning", money_per_hour="1.25")
     page = show(run, run.model_copy(update={"findings": [starved]}), width=120)
     assert "new  data_wait  – → 1.25 an hour" in page
+
+
+def test_two_currencies_stand_beside_their_amounts() -> None:
+    """C111: neither heads the row of both, and nothing leads from one to the other."""
+    windows = make_windows(noisy_times(1, 40, share=0.01))
+    dollars, euros = (
+        summarize(windows, price=make_price("3600", currency=each)) for each in ("USD", "EUR")
+    )
+    starved = FindingSeen(name="data_wait", severity="warning", money_per_hour="1.25")
+    found = {"findings": [starved]}
+    page = show(dollars.model_copy(update=found), euros.model_copy(update=found))
+    line = next(line for line in page.splitlines() if "/M productive tokens" in line).split()
+    assert line[:3] == ["/M", "productive", "tokens"]
+    assert [word for word in line if word in {"USD", "EUR"}] == ["USD", "EUR"]
+    assert line[-3:] == ["–", "not", "comparable"]
+    assert "…" not in page
+    assert "stays  data_wait  1.25 USD → 1.25 EUR an hour" in page
+    assert "money in USD and in EUR is not compared" in page
 
 
 def test_names_from_outside_cannot_move_the_cursor() -> None:
