@@ -1,4 +1,4 @@
-"""Which probes a run has; ``assembly.py`` drives them on the pipeline thread."""
+"""Which probes a run has; ``lookout.py`` drives them on the pipeline thread."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What is sampled beside the loop: the port of a probe, and the set that a run drives.
 
 A probe reads a device or the host on the pipeline thread and adds its part to the record; the
-training thread knows nothing of it. ``assembly.py`` says which probes a run has.
+training thread knows nothing of it. ``probes.py`` says which probes a run has.
 """
 
 from __future__ import annotations

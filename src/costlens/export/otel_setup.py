@@ -1,6 +1,6 @@
 """OpenTelemetry of a run, put together: which exporters, over which workers, for each opening.
 
-``assembly.py`` asks for it on the calling thread before the first step, because everything is
+``exporting.py`` asks for it on the calling thread before the first step, because everything is
 imported and built here; the exporters then run on the pipeline thread.
 """
 

@@ -1,6 +1,6 @@
 """Counts and quality metrics on their way from the training loop to the pipeline.
 
-Scopes and ``Run.log`` put them in on the training thread, ``assembly.py`` takes them out on the
+Scopes and ``Run.log`` put them in on the training thread, ``lookout.py`` takes them out on the
 pipeline thread. A tensor is copied into a preallocated slot and read later: the training thread
 waits for no device, and no tensor of the user is kept.
 """

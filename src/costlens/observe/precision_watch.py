@@ -1,6 +1,6 @@
 """What came of a run's precision: steps that overflowed, what they cost, and the loss scale.
 
-Whoever watches a scaler hands its scale over on the training thread; ``assembly.py`` lets
+Whoever watches a scaler hands its scale over on the training thread; ``lookout.py`` lets
 :class:`PrecisionWatch` look on the pipeline thread, which fills ``precision`` of the record and
 warns, once each, of a training that loses its steps to overflow, or never asked for what is set.
 """
