@@ -110,6 +110,17 @@ def _newest_sums(devices: Sequence[GpuDevice]) -> dict[str, float | None]:
     }
 
 
+_REASONS = {
+    "no_library": "there is no NVIDIA driver (libnvidia-ml.so.1 is not found)",
+    "no_package": "the package nvidia-ml-py is not installed",
+    "no_driver": "the NVIDIA driver is installed and not loaded",
+    "no_permission": "this user may not talk to the NVIDIA driver",
+    "not_opened": "the NVIDIA driver has not been asked",
+    "uninitialized": "the NVIDIA driver has not been asked again since the process forked",
+    "version_mismatch": "the NVIDIA driver's library and kernel module are of two versions",
+}
+
+
 def _find_devices(records: Sequence[RankRecord]) -> list[GpuDevice]:
     best: dict[str, tuple[RankRecord, GpuPart]] = {}
     ranks: dict[str, list[int]] = {}
@@ -139,7 +150,7 @@ def _explain(records: Sequence[RankRecord]) -> str:
     if not reasons:
         return _NO_GPU
     reason = min(reasons, key=lambda name: (-reasons[name], name))
-    return f"the driver of the GPUs is not available: {reason}"
+    return _REASONS.get(reason) or f"the NVIDIA driver refuses: {reason.replace('_', ' ')}"
 
 
 def _whole(sums: Mapping[str, float]) -> dict[str, int]:

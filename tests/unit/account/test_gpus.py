@@ -70,11 +70,21 @@ def test_what_is_not_measured_makes_totals_partial() -> None:
     assert _merge(_record(make_gpu()), _record(rank=1, num_gpus=1)).is_partial
 
 
+@pytest.mark.parametrize("word", ["no_library", "no_package", "not_opened", "reset_required"])
+def test_the_driver_s_words_are_put_into_words(word: str) -> None:
+    """People read a sentence, not the word that metrics carry."""
+    told = _merge(_record(reason=word)).unknown
+    assert told is not None
+    assert "NVIDIA" in told or "nvidia-ml-py" in told
+    assert "_" not in told
+
+
 def test_nothing_known_says_why() -> None:
     """No GPU is null with a reason, never 0 W."""
     assert _merge(_record()).unknown == "no rank has seen a GPU"
     summary = _merge(_record(reason="version_mismatch"))
-    assert summary.unknown == "the driver of the GPUs is not available: version_mismatch"
+    told = "the NVIDIA driver's library and kernel module are of two versions"
+    assert summary.unknown == told
     assert summary.num_devices is summary.energy_joules is summary.utilization is None
 
 

@@ -52,7 +52,7 @@ def test_no_gpu_no_section() -> None:
 
 def test_a_gpu_that_nobody_could_read_is_told() -> None:
     """Where a rank drives one, the reader learns why there is nothing."""
-    assert "version_mismatch" in _page(_job(reason="version_mismatch"), width=100)
+    assert "are of two versions" in _page(_job(reason="version_mismatch"), width=100)
 
 
 def test_many_devices_stay_a_page() -> None:

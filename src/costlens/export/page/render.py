@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
 __all__ = ["render_page"]
 
 _ASSETS = files("costlens.export.page") / "assets"
+_NO_BREAK = "\N{NO-BREAK SPACE}"
+# Units as `export/figures.py` writes them; three capitals are a currency.
+_UNITS = (
+    "%|µs|ms|s|min|h|d|W|Wh|kWh|J|B|[kMGT]B|[KMGT]iB|T?FLOP/s|[A-Z]{3}|million|billion|CPUs?|GPUs?"
+)
+_BEFORE_UNIT = re.compile(rf"(?<=\d) (?=(?:{_UNITS})(?![\w/]))|(?<=\d[dhm]) (?=\d)")
 # What would end a script, begin a comment in it, or break a line of JavaScript.
 _JSON_ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
 
@@ -50,16 +57,35 @@ def render_page(page: Page, bundle: str) -> str:
     )
 
 
+class _Verbatim(str):
+    """A text that somebody may copy: the template escapes it and changes nothing else."""
+
+    __slots__ = ()
+
+
+def _keep_together(value: object) -> object:
+    """Return a text of the page in which no line ends between a number and its unit.
+
+    Everything that the template shows passes here, so no section has to think of it.
+    """
+    if type(value) is not str:  # markup is done, and what may be copied stays as it is
+        return value
+    return _BEFORE_UNIT.sub(_NO_BREAK, value)
+
+
 def _environment() -> jinja2.Environment:
     import jinja2
 
-    return jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_read),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_keep_together,
     )
+    environment.filters["verbatim"] = _Verbatim
+    return environment
 
 
 def _read(name: str) -> str:

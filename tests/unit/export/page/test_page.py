@@ -34,6 +34,11 @@ SECTIONS = (
 VOID = {"meta", "link", "br"}
 
 
+def _with_spaces(text: str) -> str:
+    """Return a text with the spaces at which no line ends as any other."""
+    return text.replace("\N{NO-BREAK SPACE}", " ")
+
+
 class Document(HTMLParser):
     """What of a page a test wants to know."""
 
@@ -64,6 +69,7 @@ class Document(HTMLParser):
         assert self.open.pop() == tag, f"</{tag}> closes nothing"
 
     def handle_data(self, data: str) -> None:
+        data = _with_spaces(data)
         if self.open and self.open[-1] == "script":
             self.scripts[-1] += data
         elif self.open and self.open[-1] != "style":
@@ -199,7 +205,7 @@ def test_a_cpu_run_has_no_gpu_figures(made: Made) -> None:
 def test_a_live_run_says_that_figures_are_so_far(made: Made) -> None:
     """Whoever opens the page tomorrow must not take it for the end."""
     _, text = made("live")
-    assert "The run is alive: its last heartbeat was 1.00 s before this page." in text
+    assert "The run is alive: its last heartbeat was 1.00 s before this page." in _with_spaces(text)
     assert "still running" in text
 
 
@@ -211,7 +217,7 @@ def test_a_stall_and_its_place_in_the_code_stand_at_the_top(tmp_path: Path) -> N
     folder = write_run(tmp_path, num_windows=85, outcome="running", stall=stall)
     _, text = _make(folder)
     head = text.partition("<main")[0]
-    assert "Rank 0 has not moved in backward for 11m 40s (limit 60.0 s)." in head
+    assert "Rank 0 has not moved in backward for 11m 40s (limit 60.0 s)." in _with_spaces(head)
     assert "loop.py:7 in step" in head
 
 
@@ -377,6 +383,26 @@ def test_the_page_opens_with_the_findings_of_the_record(tmp_path: Path) -> None:
     assert [(e["a"], e["text"]) for e in events if e["lane"] == "findings"] == [
         (round((START + 60) * 1000), "too_few_workers found")
     ]
+
+
+def test_no_line_ends_between_a_number_and_its_unit(tmp_path: Path) -> None:
+    """A share, a time, a size or an amount of money stays whole; what is copied stays as it is."""
+    folder = write_run(tmp_path, num_windows=30, price=usual_price())
+    records, _ = read_ranks(folder, START + 301)
+    finding = FindingPart(
+        name="data_wait",
+        severity="warning",
+        evidence=["the fetch waits 124 ms of 1.5 s, 0.5 % of 3 GB in 12m 04s for 2 samples"],
+        traceql="{ duration > 3 s }",
+    )
+    record = read_run(folder, START + 301).model_copy(update={"findings": [finding]})
+    text = render_page(make_page(record, read_history(folder, records), START, "1"), BUNDLE)
+    evidence = "124_ms of 1.5_s, 0.5_% of 3_GB in 12m_04s for 2 samples"
+    assert evidence.replace("_", "\N{NO-BREAK SPACE}") in text
+    assert "<code>{ duration &gt; 3 s }</code>" in text
+    told = re.sub(r"<(script|style|code).*?</\1>|<[^>]*>", " ", text, flags=re.DOTALL)
+    assert len(re.findall(r"\d\N{NO-BREAK SPACE}(?:%|USD)", told)) > 20
+    assert re.findall(r"\d (?:%|s|ms|USD|GB|MB|W|kWh)(?![\w/])", told) == []
 
 
 def test_good_practice_is_that_of_the_record(tmp_path: Path) -> None:
