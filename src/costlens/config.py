@@ -6,16 +6,12 @@ exporters are built. A setting is one field here; docs/config.md is generated fr
 
 from __future__ import annotations
 
-import difflib
 import os
-import re
 import warnings
-from collections.abc import Iterable, Mapping
-from datetime import datetime, timezone
-from decimal import Decimal
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AwareDatetime, Field, PrivateAttr, ValidationError, field_validator
+from pydantic import Field, PrivateAttr, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     NoDecode,
@@ -23,8 +19,24 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from costlens.duration import parse_duration_s
 from costlens.errors import ConfigError
+from costlens.setting_errors import explain, nearest
+from costlens.setting_values import (
+    Budget,
+    CapacityType,
+    Flops,
+    HourPrice,
+    JobTime,
+    Label,
+    PreemptionSignal,
+    Ratio,
+    drop_sign,
+    parse_decimal,
+    parse_duration,
+    parse_signals,
+    parse_switch,
+    split_names,
+)
 
 __all__ = ["ENV_PREFIX", "Config", "is_under_test", "resolve_config"]
 
@@ -33,47 +45,8 @@ ENV_PREFIX = "COSTLENS_"
 # Read by the test suite and the tools around the library, not by the library.
 _FOREIGN = frozenset({"COSTLENS_REQUIRE"})
 
-_TRUE = frozenset({"1", "true", "yes", "on"})
-_FALSE = frozenset({"0", "false", "no", "off"})
-
-# Everything before the last @ of a URL, and its query: where credentials stand.
-_CREDENTIALS = re.compile(r"(?<=://)\S*@|(?<=\?)\S*")
-_MAX_SHOWN = 80
-
-
-# Not what Decimal takes: it knows 1_000, NaN and the digits of every script.
-_DECIMAL = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?\s*", re.ASCII)
-_MAX_SHOWN_PRICE = 20
 _SWITCHES = ("enabled", "autoattach", "summary", "otlp_file", "estimate_flops", "slurm_requeue")
 _DECIMALS = ("gpu_hour_price", "node_hour_price", "price_discount", "energy_kwh_price", "budget")
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_END = datetime(9999, 1, 1, tzinfo=timezone.utc)
-
-HourPrice = Annotated[
-    Decimal, Field(ge=0, lt=1_000_000_000, decimal_places=12, allow_inf_nan=False)
-]
-"""Money per hour; the bounds keep every sum exact."""
-
-Ratio = Annotated[Decimal, Field(ge=0, le=1, decimal_places=12, allow_inf_nan=False)]
-"""A share of 0 to 1 that money is multiplied with."""
-
-Flops = Annotated[float, Field(gt=0, lt=1e30, allow_inf_nan=False)]
-
-CapacityType = Literal["on_demand", "spot", "reserved"]
-"""How capacity was bought: prices differ by it."""
-JobTime = Annotated[AwareDatetime, Field(ge=_EPOCH, lt=_END)] | None
-"""A moment that a scheduler's template passes."""
-
-Label = Annotated[str, Field(min_length=1, max_length=200)] | None
-
-
-Budget = Annotated[
-    Decimal, Field(gt=0, lt=1_000_000_000_000, decimal_places=12, allow_inf_nan=False)
-]
-"""Money for a whole run."""
-
-PreemptionSignal = Literal["SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXCPU"]
 
 
 class Config(BaseSettings):
@@ -316,53 +289,15 @@ class Config(BaseSettings):
             try:
                 super().__init__(**values)
             except ValidationError as error:
-                raise ConfigError(_explain(error, values, os.environ)) from None
+                raise ConfigError(_explain(error, values)) from None
             self._arguments = frozenset(values)
 
-    @field_validator(*_SWITCHES, mode="before")
-    @classmethod
-    def _parse_switch(cls, value: object) -> object:
-        if not isinstance(value, str):
-            return value
-        lowered = value.strip().lower()
-        if lowered in _TRUE:
-            return True
-        if lowered in _FALSE:
-            return False
-        raise ValueError("allowed are 1, true, yes, on and 0, false, no, off")
-
-    @field_validator(*_DECIMALS, mode="before")
-    @classmethod
-    def _parse_price(cls, value: object) -> object:
-        if isinstance(value, str) and not _DECIMAL.fullmatch(value):
-            raise ValueError("a plain decimal number such as 2.50 is needed")
-        return value
-
-    @field_validator(*_DECIMALS)
-    @classmethod
-    def _drop_sign(cls, value: Decimal | None) -> Decimal | None:
-        return None if value is None else value.copy_abs()  # of -0
-
-    @field_validator("max_loss", "mtbf", mode="before")
-    @classmethod
-    def _parse_duration(cls, value: object) -> object:
-        return parse_duration_s(value) if isinstance(value, str) else value
-
-    @field_validator("quality", "dataset_files", mode="before")
-    @classmethod
-    def _split(cls, value: object) -> object:
-        if isinstance(value, str):
-            return tuple(part.strip() for part in value.split(",") if part.strip())
-        return value
-
-    @field_validator("preemption_signals", mode="before")
-    @classmethod
-    def _parse_signals(cls, value: object) -> object:
-        if not isinstance(value, str):
-            return value
-        names = [name.strip().upper() for name in value.split(",")]
-        names = [name for name in names if name not in {"", "NONE"}]
-        return tuple(name if name.startswith("SIG") else f"SIG{name}" for name in names)
+    _parse_switch = field_validator(*_SWITCHES, mode="before")(parse_switch)
+    _parse_price = field_validator(*_DECIMALS, mode="before")(parse_decimal)
+    _drop_sign = field_validator(*_DECIMALS)(drop_sign)
+    _parse_duration = field_validator("max_loss", "mtbf", mode="before")(parse_duration)
+    _split = field_validator("quality", "dataset_files", mode="before")(split_names)
+    _parse_signals = field_validator("preemption_signals", mode="before")(parse_signals)
 
     @classmethod
     def settings_customise_sources(
@@ -445,41 +380,12 @@ def _warn_unknown(environ: Mapping[str, str]) -> None:
         if variable.upper().startswith(ENV_PREFIX) and variable.upper() not in known:
             warnings.warn(
                 f"{variable} is not a costlens setting and is ignored; did you mean "
-                f"{_nearest(variable.upper(), known)}?",
+                f"{nearest(variable.upper(), known)}?",
                 stacklevel=4,
             )
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
-    return difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.0)[0]
-
-
-def _explain(
-    error: ValidationError, given: Mapping[str, object], environ: Mapping[str, str]
-) -> str:
-    lines = []
-    for problem in error.errors(include_url=False, include_input=False):
-        name = str(problem["loc"][0]) if problem["loc"] else "config"
-        if name not in Config.model_fields:
-            nearest = _nearest(name, Config.model_fields)
-            lines.append(f"{name} is not a costlens setting; did you mean {nearest}?")
-            continue
-        variable = ENV_PREFIX + name.upper()
-        if name in given:
-            source, value = f"argument {name}", given[name]
-        else:
-            source = variable
-            value = next((v for k, v in environ.items() if k.upper() == variable), None)
-        message = problem["msg"].removeprefix("Value error, ")
-        limit = _MAX_SHOWN_PRICE if name in _DECIMALS else _MAX_SHOWN
-        described = Config.model_fields[name].description
-        lines.append(
-            f"{name} cannot be {_show(value, limit)} (from {source}): {message}. "
-            f"{name}: {described}"
-        )
-    return "\n".join(lines)
-
-
-def _show(value: object, limit: int) -> str:
-    text = _CREDENTIALS.sub("…", repr(value))
-    return text if len(text) <= limit else text[:limit] + "…"
+def _explain(error: ValidationError, given: Mapping[str, object]) -> str:
+    return explain(
+        error, Config.model_fields, given, os.environ, prefix=ENV_PREFIX, numbers=_DECIMALS
+    )

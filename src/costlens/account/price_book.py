@@ -18,8 +18,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from costlens.config import CapacityType, HourPrice
 from costlens.errors import ConfigError
+from costlens.setting_values import CapacityType, HourPrice
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -13,7 +13,7 @@ from datetime import date
 from costlens.account.accelerators import Accelerator, parse_accelerator
 from costlens.account.money import format_money
 from costlens.account.price_book import BookEntry, PriceBook
-from costlens.config import CapacityType
+from costlens.setting_values import CapacityType
 
 __all__ = ["Choice", "PriceQuery", "choose_price"]
 

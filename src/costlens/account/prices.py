@@ -12,10 +12,11 @@ from decimal import ROUND_CEILING, Context, Decimal
 
 from costlens.account.price_book import BookEntry
 from costlens.account.price_choice import Choice, PriceQuery
-from costlens.config import ENV_PREFIX, CapacityType, Config
+from costlens.config import ENV_PREFIX, Config
 from costlens.core.job_records import JobPart
 from costlens.core.price_records import EnergyPricePart, PricePart
 from costlens.core.records import RankPart
+from costlens.setting_values import CapacityType
 
 __all__ = ["ask_price", "count_unowned", "name_variable", "resolve_energy_price", "resolve_price"]
 
