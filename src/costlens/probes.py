@@ -43,6 +43,6 @@ def make_probes(
         FlopsProbe(config, state),
         HostProbe(state, sources),
         LoadingProbe(sources.loader, looks),
-        TorchProbe(state, lambda: looks.has_started),
+        TorchProbe(state, lambda: looks.has_started, sources.all_reduce),
         DatasetProbe(config, state, find_folder),
     ]

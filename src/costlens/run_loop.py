@@ -154,6 +154,8 @@ class RunLoop:
             return
         loaders = [other for other in others if is_data_loader(other)]
         watch_objects(loop, model, tuple(x for x in others if not is_data_loader(x)), scaler)
+        if self._parts is not None:
+            self._parts.host.all_reduce.see(model)
         for watched in loaders if loader is None else [*loaders, loader]:
             watch_loader(loop, watched)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import time
 from decimal import Decimal
 
@@ -50,6 +51,12 @@ def test_the_slow_rank_is_named(launch: Launcher, port: str, slow_rank: int) -> 
 
 
 def test_ranks_that_keep_pace_have_no_finding(launch: Launcher, port: str) -> None:
-    """Two equal ranks: nothing is found, and it says so."""
+    """Two equal ranks: nothing is found, and it says so.
+
+    Both have heard from DDP what their hundredth all-reduce took.
+    """
     record = train(launch, port, -1)
     assert [part.name for part in record.findings if part.name != COMPUTE_BOUND] == []
+    (run,) = launch.runs
+    records = [json.loads(path.read_bytes()) for path in sorted(run.glob("record-*-*.json"))]
+    assert [each["all_reduce"]["num_sampled"] for each in records] == [1, 1]

@@ -27,7 +27,7 @@ from costlens.core.precision_records import PrecisionPart
 from costlens.core.preemption_records import PreemptionPart
 from costlens.core.price_records import SHARE_PATTERN, EnergyPricePart, PricePart
 from costlens.core.telemetry_records import TelemetryPart
-from costlens.core.torch_records import AllocatorPart, CompilerPart
+from costlens.core.torch_records import AllocatorPart, AllReducePart, CompilerPart
 from costlens.core.training_records import (
     IterationTimePart,
     ProgressPart,
@@ -271,6 +271,10 @@ class RankRecord(Part):
     looks: LooksPart | None = Field(None, description="Where the training thread was seen.")
     allocator: AllocatorPart | None = Field(None, description="Absent while CUDA is not used.")
     compiler: CompilerPart | None = Field(None, description="Absent while nothing was compiled.")
+    all_reduce: AllReducePart | None = Field(
+        None,
+        description="Absent where no DistributedDataParallel was seen, or in its first passes.",
+    )
     gpu_driver: GpuDriverPart | None = None
     gpus: list[GpuPart] = Field(
         default_factory=list, max_length=MAX_GPUS, description="The devices this rank may use."

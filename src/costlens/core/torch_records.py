@@ -1,4 +1,4 @@
-"""What torch tells of itself in a rank's record: its allocator of device memory, its compiler.
+"""What torch tells of itself in a rank's record: allocator of device memory, compiler, all-reduce.
 
 ``observe/torch_facts.py`` fills it. Absent means unknown, never zero.
 """
@@ -11,7 +11,7 @@ from pydantic import Field
 
 from costlens.core.part import Part, Seconds
 
-__all__ = ["AllocatorPart", "CompilerPart"]
+__all__ = ["AllReducePart", "AllocatorPart", "CompilerPart"]
 
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 
@@ -38,3 +38,17 @@ class CompilerPart(Part):
     compile_s: Seconds = Field(0.0, description="Seconds spent on it.")
     num_startup: Count = Field(0, description="Those of them until the first iteration had ended.")
     startup_s: Seconds = Field(0.0, description="Seconds spent on those.")
+
+
+class AllReducePart(Part):
+    """The all-reduce of gradients, as DistributedDataParallel times it in every hundredth pass."""
+
+    num_sampled: Count = Field(0, description="Passes that were timed, of these:")
+    exposed_s: Seconds = Field(
+        0.0,
+        description="Seconds from the last gradient until all were reduced: what computing hides "
+        "is not in it, waits for ranks that came later are.",
+    )
+    least_exposed_s: Seconds = Field(
+        0.0, description="The least of them: the rank that came last waited for nobody."
+    )

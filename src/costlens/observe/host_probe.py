@@ -16,6 +16,7 @@ from costlens.core.attempt_state import AttemptState
 from costlens.core.clock import NS_PER_S
 from costlens.core.host_records import ContainerPart, HostPart, NodePart, ProcessPart, ReadsPart
 from costlens.observe import host
+from costlens.observe.all_reduce import AllReduceWatch
 from costlens.observe.cgroup import Cgroups, CpuReading, find_cgroups
 from costlens.observe.infiniband import find_ports, read_ports
 from costlens.observe.loader_workers import LoaderWorkers, WorkerWatch
@@ -35,11 +36,13 @@ class HostSources:
     Args:
         workers: The workers of data loaders.
         loader: The loader that is trained from.
+        all_reduce: The DDP module that is trained.
         read_counts: Returns what was read through counted file systems, None where none is used.
     """
 
     workers: LoaderWorkers = field(default_factory=LoaderWorkers)
     loader: TrainingLoader = field(default_factory=TrainingLoader)
+    all_reduce: AllReduceWatch = field(default_factory=AllReduceWatch)
     read_counts: Callable[[], ReadsPart | None] = lambda: None
 
 

@@ -1,6 +1,6 @@
-"""What torch counts by itself: the memory of its allocator, the compilations of its compiler.
+"""What torch counts by itself: memory of its allocator, compilations, the all-reduce of DDP.
 
-Pipeline thread. torch is neither imported nor CUDA initialised for it; it keeps both counts in any
+Pipeline thread. torch is neither imported nor CUDA initialised for it; it keeps these counts in any
 case, and asking for them waits for no device.
 """
 
@@ -12,6 +12,7 @@ from typing import Any
 
 from costlens.core.attempt_state import AttemptState
 from costlens.core.torch_records import AllocatorPart, CompilerPart
+from costlens.observe.all_reduce import AllReduceWatch
 from costlens.observe.rising import RisingSum
 
 __all__ = ["TorchProbe"]
@@ -26,12 +27,19 @@ class TorchProbe:
     Args:
         state: The attempt, which knows the devices of the rank.
         has_started: Tells whether the first iteration has ended.
+        all_reduce: Asks the DDP module that is trained.
     """
 
     name = "torch"
 
-    def __init__(self, state: AttemptState, has_started: Callable[[], bool] = bool) -> None:
+    def __init__(
+        self,
+        state: AttemptState,
+        has_started: Callable[[], bool] = bool,
+        all_reduce: AllReduceWatch | None = None,
+    ) -> None:
         self._state = state
+        self._all_reduce = all_reduce or AllReduceWatch()
         self._has_started = has_started
         self._num_compiled, self._compile_s = RisingSum(), RisingSum()
         for total in (self._num_compiled, self._compile_s):
@@ -47,12 +55,15 @@ class TorchProbe:
         """Do nothing: nothing is opened."""
 
     def sample(self, now_ns: int) -> None:
-        """Ask for both."""
+        """Ask for all of them."""
         allocator, compiler = self._ask_allocator(), self._ask_compiler()
         if allocator is not None:
             self._fields["allocator"] = allocator
         if compiler is not None:
             self._fields["compiler"] = compiler
+        all_reduce = self._all_reduce.take()
+        if all_reduce is not None:
+            self._fields["all_reduce"] = all_reduce
 
     def contribute(self) -> Mapping[str, object]:
         """Return the newest answers."""

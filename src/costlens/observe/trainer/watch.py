@@ -182,6 +182,7 @@ class TrainerWatch:
         self._steps.watch(optimizers, facts.find_scaler(trainer))
         self._is_silent = self._steps.is_silent
         state.num_parameters = count_parameters(trainer.lightning_module)
+        self._host.all_reduce.see(trainer.strategy.model)
         self._attach_device()
         self._global_step = state.end_step = int(trainer.global_step)
         if state.start_step is None:
