@@ -24,6 +24,7 @@ HOPPER = ("NVIDIA H100 80GB HBM3", "NVIDIA H200")
 _OTHERS = ("NVIDIA A100-SXM4-80GB", "NVIDIA L40S")
 _MEMORY_GIB = {"NVIDIA H200": 141, "NVIDIA L40S": 48}
 _SECONDS = 300.0
+_DDP_SHARE = 0.75
 
 
 def pick(rng: np.random.Generator, choices: Sequence[T], odds: Sequence[float] | None = None) -> T:
@@ -45,7 +46,10 @@ def draw_healthy(rng: np.random.Generator, seed: int, needs: Needs | None = None
     job = _draw_machines(rng, Job(seed=seed, duration_s=_SECONDS, device=device), needs)
     job = _draw_model(rng, job)
     job = _draw_loader(rng, job)
-    return _draw_pauses(rng, job)
+    job = _draw_pauses(rng, job)
+    # Others shard, and time nothing.
+    is_ddp = float(np.random.default_rng((seed, 3_000_000)).random()) < _DDP_SHARE
+    return replace(job, is_ddp=is_ddp and job.num_ranks > 1)
 
 
 def _draw_machines(rng: np.random.Generator, job: Job, needs: Needs) -> Job:

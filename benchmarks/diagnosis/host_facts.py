@@ -19,7 +19,7 @@ from costlens.core.host_records import (
 )
 from costlens.core.loading_records import LoadingPart, LooksPart
 from costlens.core.phases import ITERATION_PHASES, Phase
-from costlens.core.torch_records import CompilerPart
+from costlens.core.torch_records import AllReducePart, CompilerPart
 
 __all__ = ["HostFacts"]
 
@@ -86,8 +86,22 @@ class HostFacts:
             )
             if job.compile_every
             else None,
+            "all_reduce": self._all_reduce(now_s),
             "stopped_s": read("stopped_s", now_s),
         }
+
+    def _all_reduce(self, now_s: float) -> AllReducePart | None:
+        """Add up what DDP has timed; who asks every 2 s hears of the newest only."""
+        newest = {
+            int(s / _SAMPLE_S): held_s for s, held_s in self._meters.trace.reduces if s < now_s
+        }
+        if not newest:
+            return None
+        return AllReducePart(
+            num_sampled=len(newest),
+            exposed_s=sum(newest.values()),
+            least_exposed_s=min(newest.values()),
+        )
 
     def _host(self, now_s: float) -> HostPart:
         job, trace, read = self.job, self._meters.trace, self._meters.read

@@ -42,6 +42,7 @@ class Job:
         clocks: Clock of each slow rank as a share of the others', by rank.
         throttle_reason: Why the driver says that clocks are down; None where they are not.
         comm_s: Time of the all-reduce.
+        is_ddp: Whether torch's DDP reduces the gradients, which times itself now and then.
         comm_overlap: Share of the backward pass that the all-reduce may hide behind.
         num_workers: Worker processes of the loader; 0 loads in the main process.
         prefetch_factor: Batches that each worker has in the works.
@@ -116,6 +117,7 @@ class Job:
     clocks: tuple[tuple[int, float], ...] = ()
     throttle_reason: str | None = None
     comm_s: float = 0.0
+    is_ddp: bool = True
     comm_overlap: float = 0.8
     num_workers: int = 4
     prefetch_factor: int = 2

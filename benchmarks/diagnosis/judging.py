@@ -20,10 +20,14 @@ from costlens.diagnose.watch import FindingWatch
 from costlens.export.finding_parts import own_parts
 from costlens.export.run_findings import find_causes
 
-__all__ = ["HEALTHY", "Result", "judge_case", "judge_plan", "watch_rank"]
+__all__ = ["HEALTHY", "MAX_MONEY_ERROR", "Result", "judge_case", "judge_plan", "watch_rank"]
 
 HEALTHY = "compute_bound"
 """What is said of a run in which there is nothing to mend."""
+
+
+MAX_MONEY_ERROR = 0.15
+"""By how much an estimate may miss what the simulated fix saves, as a share of that."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,7 @@ class Result:
         savings: What mending each saves of the run under way and of the whole; None for a danger.
         found: The findings, the most important first.
         shares: The share of all money that each says it has cost so far; None where nothing.
+        is_least: Whether the first says that it is this at least, rather than about this.
         undecided: What could not be told, and why.
         unjudged: Why nothing was judged; None where it was.
     """
@@ -49,6 +54,7 @@ class Result:
     savings: tuple[tuple[float, float] | None, ...]
     found: tuple[str, ...]
     shares: tuple[float | None, ...]
+    is_least: bool
     undecided: tuple[tuple[str, str], ...]
     unjudged: str | None
 
@@ -63,6 +69,17 @@ class Result:
         if not self.found or not self.is_right or self.shares[0] is None or not self.savings[0]:
             return None
         return self.shares[0] / self.savings[0][1] - 1
+
+    @property
+    def is_close(self) -> bool | None:
+        """Return whether the money of the first finding, if it is right, is what it says it is.
+
+        Within 15 % of the saving; not above it, where it is to be the least. None without any.
+        """
+        error = self.money_error
+        if error is None:
+            return None
+        return error <= 0 if self.is_least else abs(error) <= MAX_MONEY_ERROR
 
 
 def judge_plan(plan: Plan) -> Result:
@@ -84,6 +101,7 @@ def judge_case(case: Case) -> Result:
         savings=tuple(s and (s.steady, s.whole) for s in case.savings.values()),
         found=tuple(finding.name for finding in found),
         shares=tuple(_find_share(finding, money) for finding in found),
+        is_least=any(finding.is_least for finding in found[:1]),
         undecided=tuple((each.name, each.missing) for each in causes["undecided"]),
         unjudged=causes["unjudged"],
     )

@@ -21,6 +21,7 @@ _PAGEABLE_BYTES_PER_S = 4e9
 _FIRST_KERNEL_S = 0.00001
 _GRADIENT_BYTES_PER_S = 2e10
 _NUM_JITTERS = 4096
+_DDP_TIMES_EVERY = 100
 _TENSOR_SHARE = {"bf16": 0.55, "fp16": 0.55, "fp32": 0.0}
 
 
@@ -216,6 +217,9 @@ class Rank:
 
     def _reduce(self, reduced_s: float) -> None:
         self._reduced += self.job.comm_s * _GRADIENT_BYTES_PER_S
+        if self.job.is_ddp and self._iteration % _DDP_TIMES_EVERY == 0 and self._iteration:
+            computed_s = self.device_s if self.job.is_cuda else self.host_s
+            self.trace.reduces.append((reduced_s, max(0.0, reduced_s - computed_s)))
         if self.job.is_cuda:
             spin_s = max(0.0, reduced_s - self.device_s)
             self._spin_s += spin_s

@@ -69,6 +69,7 @@ class Trace:
         meters: What they showed, in the order of ``METERS``.
         saves: Ends of the saves.
         validations: Ends of the validations.
+        reduces: Ends of the all-reduces that DDP timed, with how long each held the rank up.
     """
 
     rank: int
@@ -82,6 +83,7 @@ class Trace:
     meters: list[tuple[float, ...]] = field(default_factory=list)
     saves: list[float] = field(default_factory=list)
     validations: list[float] = field(default_factory=list)
+    reduces: list[tuple[float, float]] = field(default_factory=list)
 
     @property
     def end_s(self) -> float:

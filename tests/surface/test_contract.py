@@ -34,7 +34,7 @@ COST_KEYS = {
 FINDING_KEYS = {
     *("name", "severity", "money_per_hour", "evidence", "remedies"),
     *("scope", "money_so_far", "currency", "share", "ranks", "num_ranks", "since", "is_open"),
-    *("remedy_shares", "traceql", "runbook", "places"),
+    *("remedy_shares", "traceql", "runbook", "places", "is_least"),
 }
 PHASES = (
     *("startup", "restore", "data_wait", "transfer", "forward", "backward", "optimizer"),

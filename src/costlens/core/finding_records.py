@@ -76,6 +76,9 @@ class FindingPart(Part):
         "so where is_open is true, else of the whole attempt; null where it is a danger and not a "
         "loss, or cannot be told.",
     )
+    is_least: bool = Field(
+        False, description="Whether money and share are the least that mending saves."
+    )
     ranks: list[Count] = Field(
         default_factory=list,
         max_length=MAX_RANKS_NAMED,

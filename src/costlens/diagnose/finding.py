@@ -69,6 +69,7 @@ class Finding:
         traceql: A search for spans that show it; None where no span does.
         ranks: Whom it is about, from a rule about the job; empty for all that were looked at.
         places: Hardware to avoid.
+        is_least: Whether ``saved_share`` is the least that mending saves, and no estimate.
     """
 
     name: str
@@ -79,6 +80,7 @@ class Finding:
     traceql: str | None = None
     ranks: tuple[int, ...] = ()
     places: tuple[Place, ...] = ()
+    is_least: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,16 +2,19 @@
 
 In every iteration all ranks wait for the batch that comes last: its rank waits for the batch, the
 others in the all-reduce, on a device at full utilization. With loaders that are late in turn, each
-rank's own exposed waits are only its turns.
+rank's own exposed waits are only its turns; of loops that make their batches themselves, all are
+late at once, and the rest of the wait for the latest is spent in the all-reduce.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from costlens.core.durations import Sketch
+from costlens.diagnose.collectives import late_s
 from costlens.diagnose.data_supply import steady_wait_s
 from costlens.diagnose.measures import MIN_SHARE
 
@@ -29,6 +32,9 @@ can be a part of what all lose; below it is chance."""
 _UNDISTURBED = 0.02
 
 _NUM_TOLD = 8
+
+# Ranks of which one waits twice as long are not late at once: that one keeps the others waiting.
+_ALIKE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +56,15 @@ def find_starvation(ranks: Sequence[Evidence]) -> Starvation | None:
     """Return what late batches cost a job; None where that is little, or each rank sees it itself.
 
     At least one rank waits for its own batch for as long as all wait: the loss is between the
-    longest exposed wait of a rank and the sum of all. Between them the shortest iterations tell:
-    in those no batch was late. Where they do not, it is taken to be in the middle. A loop that
-    makes its batches itself is late on all ranks at once.
+    longest exposed wait of a rank and the sum of all. Loaders know nothing of one another, so
+    their waits fall together as often as chance has it: no rank waits in the product of the times
+    in which each does not. Nor is it more than the shortest iterations tell, in which no batch was
+    late; a host that catches up with its queue has shorter ones, which makes that a bound only.
 
     Args:
         ranks: Evidence about the ranks of one attempt over about the same time.
     """
-    if len(ranks) < 2 or not all(_has_workers(own) for own in ranks):
+    if len(ranks) < 2:
         return None
     if min(own.iteration_s for own in ranks) <= 0:
         return None
@@ -65,12 +72,30 @@ def find_starvation(ranks: Sequence[Evidence]) -> Starvation | None:
     rank = max(waits, key=lambda number: (waits[number], -number))
     if waits[rank] < LEAST_OWN_SHARE or sum(waits.values()) < MIN_SHARE:
         return None
-    longest, together = waits[rank], min(1.0, sum(waits.values()))
-    estimate = _lost_share(ranks)
-    if estimate <= longest:  # late batches do not come in bursts: durations tell nothing
-        estimate = (longest + together) / 2
-    share = min(together, estimate)
+    if all(_has_workers(own) for own in ranks):
+        share = _share_in_turn(ranks, waits)
+    else:
+        share = _share_at_once(ranks, waits)
     return None if share < MIN_SHARE else Starvation(rank, waits[rank], share)
+
+
+def _share_in_turn(ranks: Sequence[Evidence], waits: Mapping[int, float]) -> float:
+    longest = max(waits.values())
+    share = 1 - math.prod(1 - wait for wait in waits.values())
+    bound = _lost_share(ranks)
+    # Below it late batches come in nearly every iteration: the shortest had to wait as well.
+    return min(share, bound) if bound > longest else share
+
+
+def _share_at_once(ranks: Sequence[Evidence], waits: Mapping[int, float]) -> float:
+    """Return the share of loops that make their own batches; 0 where each rank sees all of it."""
+    late = late_s(ranks)
+    least, longest = min(waits.values()), max(waits.values())
+    if late is None or longest < MIN_SHARE or least < _ALIKE * longest:
+        return 0.0
+    iteration_s = sum(own.iteration_s for own in ranks)
+    late_share = late * sum(own.num_iterations for own in ranks) / iteration_s
+    return sum(waits.values()) / len(waits) + late_share
 
 
 def _has_workers(own: Evidence) -> bool:

@@ -92,6 +92,7 @@ def describe_finding(finding: Finding, **facts: Any) -> FindingPart:
             "name": finding.name[:_MAX_WORD],
             "severity": finding.severity.value,
             "share": _clip(share),
+            "is_least": finding.is_least,
             "evidence": [cut_text(text) for text in finding.evidence[:MAX_SENTENCES]],
             "remedies": [cut_text(remedy.text) for remedy in remedies],
             "remedy_shares": [_clip(remedy.saved_share) for remedy in remedies],

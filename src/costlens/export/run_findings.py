@@ -111,6 +111,7 @@ def _restore(part: FindingPart) -> Finding:
         tuple(Remedy(text, share) for text, share in zip(part.remedies, shares, strict=False)),
         part.traceql,
         places=tuple(Place(p.host_name, p.gpu_uuid, p.pci_id) for p in part.places),
+        is_least=part.is_least,
     )
 
 

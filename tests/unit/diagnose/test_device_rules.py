@@ -6,7 +6,7 @@ import pytest
 
 from costlens.core.loading_records import LoadingPart, LooksPart
 from costlens.core.precision_records import PrecisionPart
-from costlens.core.torch_records import AllocatorPart, CompilerPart
+from costlens.core.torch_records import AllocatorPart, AllReducePart, CompilerPart
 from costlens.diagnose.finding import Finding, Severity
 from costlens.diagnose.rules import (
     RULES,
@@ -158,7 +158,24 @@ def test_32_bits_on_tensor_cores() -> None:
     rank = {"accelerator": "NVIDIA H100 80GB HBM3"}
     found = find(full_precision.RULE, on_device(precision=precision, rank=rank))
     assert found.saved_share == pytest.approx(100 / 3 / 120, rel=0.01)
+    assert found.is_least
     assert "bf16" in found.remedies[0].text
+
+
+@pytest.mark.parametrize(("exposed_s", "reducing_s"), [(0.03, 30.0), (None, 10.0)])
+def test_16_bits_make_no_all_reduce_shorter(exposed_s: float | None, reducing_s: float) -> None:
+    """The third is of what the device computes: what it waits for gradients stays, as DDP times it.
+
+    A tenth where nobody does.
+    """
+    precision = PrecisionPart(requested="off", effective="fp32", reason="a default")
+    rank = {"accelerator": "NVIDIA H100 80GB HBM3", "world_size": 4}
+    part = None
+    if exposed_s is not None:
+        part = AllReducePart(num_sampled=10, exposed_s=10 * exposed_s)
+    evidence = on_device(precision=precision, rank=rank, all_reduce=part)
+    found = find(full_precision.RULE, evidence)
+    assert found.saved_share == pytest.approx((100 - reducing_s) / 3 / 120, rel=0.01)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 
 from costlens.core.job_records import JobPart
 from costlens.core.records import StartupPart
+from costlens.core.torch_records import AllReducePart
 from costlens.diagnose.evidence import Evidence
 from costlens.diagnose.finding import Abstention, Finding, JobRule, Severity
 from costlens.diagnose.job import (
@@ -154,6 +155,38 @@ def test_devices_that_all_spin_spend_their_time_in_collectives() -> None:
     found = find(communication.RULE, make_job(*ranks))
     expected = (0.85 - 0.3 * 120 / 100) / 0.75
     assert found.saved_share == pytest.approx(expected * 100 / 120, rel=0.01)
+
+
+def reducing(own: Evidence, exposed_s: float, least_s: float = 0.0) -> Evidence:
+    """Return a rank that waits so long for its gradients in each of ten passes that DDP times."""
+    part = AllReducePart(num_sampled=10, exposed_s=10 * exposed_s, least_exposed_s=least_s)
+    return Evidence(own.now.model_copy(update={"all_reduce": part}))
+
+
+def test_what_ddp_times_goes_before_what_units_tell() -> None:
+    """Units that are active do not hide it: 30 ms of 100 on the rank that waits least."""
+    ranks = [reducing(spinning(0.5, sm=0.7), s) for s in (0.03, 0.034, 0.031, 0.035)]
+    found = find(communication.RULE, make_job(*ranks))
+    assert found.saved_share == pytest.approx(30 / 120, rel=0.01)
+
+
+def test_an_all_reduce_that_computing_hides_is_fine() -> None:
+    """Units at rest are small kernels, where DDP says that nobody waits for gradients."""
+    ranks = [reducing(spinning(0.2, sm=0.3), 0.002)] * 4
+    assert communication.RULE.judge(make_job(*ranks)) is None
+
+
+def test_cpus_tell_their_collectives_where_ddp_times_them() -> None:
+    """Of 100 s in 1000 iterations, 20 ms each."""
+    ranks = [reducing(on_cpu(30.0, 70.0), 0.02)] * 2
+    found = find(communication.RULE, make_job(*ranks))
+    assert found.saved_share == pytest.approx(20 / 120, rel=0.05)
+
+
+def test_ranks_late_in_turn_wait_for_more_than_the_all_reduce() -> None:
+    """Without their batches, only the shortest pass is the network's alone: 2 ms, which is fine."""
+    late = reducing(on_device({"data_wait": 30.0, "compute": 70.0}), 0.03, 0.002)
+    assert communication.RULE.judge(make_job(*[late] * 4)) is None
 
 
 def test_ranks_that_wait_for_late_batches_talk_no_more_than_else() -> None:

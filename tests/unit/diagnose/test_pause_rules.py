@@ -120,6 +120,25 @@ def test_saves_that_come_too_often() -> None:
     assert f"every_n_train_steps={round(best_s / 0.1)}" in found.remedies[0].text
 
 
+@pytest.mark.parametrize(("prefetch_factor", "caught_up_s"), [(2, 9.6), (50, 20.0)])
+def test_saves_in_which_the_loader_catches_up_cost_less(
+    prefetch_factor: int, caught_up_s: float
+) -> None:
+    """Two workers need 120 ms a batch, and iterations take 100: pauses bring the rest.
+
+    In each of 20 they fill a queue of 4 batches in 0.48 s; of 100, all that is missing, 20 s.
+    """
+    evidence = make_evidence(
+        {"data_wait": 5.0, "compute": 95.0, "checkpoint": 40.0},
+        host=make_host(num_workers=2, worker_cpu_s=240.0),
+        loading=LoadingPart(num_workers=2, prefetch_factor=prefetch_factor),
+        attempt_num_saves=20,
+    )
+    found = find(checkpoint_overhead.RULE, evidence)
+    spared = 1 - 5 / math.sqrt(2 * 2 * 86_400)
+    assert found.saved_share == pytest.approx(spared * (40 - caught_up_s) / 160, rel=0.01)
+
+
 def test_the_failure_rate_that_was_learnt_goes_before() -> None:
     """With a failure every 200 s the saves are worth their time."""
     interval = {

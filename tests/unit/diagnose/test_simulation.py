@@ -153,6 +153,18 @@ def test_waiting_devices_spin():
     assert fast.activity_busy_s["sm"] < 0.8 * slow.activity_busy_s["sm"]
 
 
+def test_ddp_times_what_ranks_wait_for_their_gradients() -> None:
+    """In one pass of a hundred: the slow rank waits for the all-reduce, the fast one for both."""
+    job = replace(QUICK, duration_s=120.0, num_ranks=2, comm_s=0.5, clocks=((1, 0.6),))
+    parts = [write_records(job, trace)[-1].all_reduce for trace in simulate(job)]
+    own_s = job.exposed_comm_s
+    assert all(part is not None and part.num_sampled == 1 for part in parts)
+    assert parts[1].exposed_s == pytest.approx(own_s, rel=0.01)
+    assert parts[0].exposed_s > own_s + 0.1
+    other = replace(job, is_ddp=False)
+    assert write_records(other, simulate(other)[0])[-1].all_reduce is None
+
+
 def test_saves_and_validations_are_no_iterations():
     """What training stands still for is in its own phase, and not in the speed."""
     job = replace(QUICK, save_every=40, save_s=3.0, validate_every=60, validation_s=5.0)

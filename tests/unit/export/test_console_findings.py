@@ -78,6 +78,15 @@ def test_the_share_says_of_which_time_it_is(
     assert lines[2].removesuffix(" · over by now") == told
 
 
+def test_what_is_the_least_is_no_estimate() -> None:
+    """Money or share of a floor is told as one."""
+    line = "1  The device could compute faster in mixed precision · at least "
+    least = part("full_precision", is_least=True)
+    assert lines_of(found(least))[1] == f"{line}1.23 USD/h"
+    unpriced = least.model_copy(update={"money_per_hour": None, "money_so_far": None})
+    assert lines_of(found(unpriced))[1].startswith(f"{line}41.0 %")
+
+
 def test_without_a_price_the_share_stands_for_it() -> None:
     """Money that is not known is not told, and is no zero."""
     unpriced = part(money_per_hour=None, money_so_far=None, currency=None)

@@ -1,9 +1,14 @@
-"""communication: all ranks spend long in collectives, and none of them is to blame."""
+"""communication: all ranks spend long in collectives, and none of them is to blame.
+
+DDP times its all-reduce in one pass of a hundred. Where nobody does, the units of the devices tell,
+less exactly: how many of them work while a device computes depends on the model.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from costlens.diagnose.collectives import least_reduce_s, usual_reduce_s
 from costlens.diagnose.finding import Abstention, JobRule, Remedy, Verdict
 from costlens.diagnose.launching import MIN_IDLE_SHARE
 from costlens.diagnose.measures import MIN_SHARE, is_on_device, percent
@@ -30,23 +35,34 @@ _MAX_SM = 0.68
 
 
 def _judge(evidence: JobEvidence) -> Verdict:
-    """Find ranks whose devices run kernels all the time and keep few of their units active.
+    """Find ranks that wait for their gradients, the one that comes last as well.
 
-    Saved: the share of collectives that nothing hides, by ``busy = compute + collectives`` and
+    Saved: what nothing hides of the all-reduce on the rank that waits least; untimed, of what
+    devices do, by ``busy = compute + collectives`` and
     ``active = 0.85 compute + 0.1 collectives``.
     """
     if len(evidence.ranks) < _LEAST_RANKS:
         return None
     iteration_s = sum(own.iteration_s for own in evidence.ranks)
-    lost_s: float | Abstention | None = sum(own.time_s["communication"] for own in evidence.ranks)
+    booked_s = sum(own.time_s["communication"] for own in evidence.ranks)
+    is_booked = booked_s >= MIN_SHARE * iteration_s
+    lost_s: float | Abstention | None = booked_s if is_booked else _timed_s(evidence)
     how = ""
-    if not isinstance(lost_s, float) or lost_s < MIN_SHARE * iteration_s:
+    if lost_s is None:
         lost_s, how = _estimate_s(evidence), ", as their units tell"
     if not isinstance(lost_s, float):
         return lost_s
     if lost_s < MIN_SHARE * iteration_s:
         return None
     return _tell(evidence, lost_s, f"{percent(lost_s / iteration_s)} of iterations{how}")
+
+
+def _timed_s(evidence: JobEvidence) -> float | None:
+    """Return the seconds of all ranks in the all-reduce itself; None where nobody times it."""
+    is_late = evidence.starvation is not None or any(own.supply for own in evidence.ranks)
+    # Where ranks come late in turn, none of them waits for the all-reduce alone.
+    each_s = least_reduce_s(evidence.ranks) if is_late else usual_reduce_s(evidence.ranks)
+    return None if each_s is None else each_s * sum(own.num_iterations for own in evidence.ranks)
 
 
 def _estimate_s(evidence: JobEvidence) -> float | Abstention | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from costlens.diagnose.catching_up import caught_up_s
 from costlens.diagnose.finding import Remedy, Rule, Verdict
 from costlens.diagnose.measures import MIN_SHARE, percent, reach
 from costlens.diagnose.wording import loss
@@ -29,7 +30,7 @@ def _judge(evidence: Evidence) -> Verdict:
 
     With a stall of ``d`` per save and failures at a rate ``r`` that interval is ``sqrt(2 d / r)``
     (Young 1974). Saved: the stalls as they are less those at that interval, or at the one that
-    costlens has computed where it saves itself.
+    costlens has computed where it saves itself; as far as the loader does not need them.
     """
     whole = evidence.whole
     stall_s, trained = whole.time_s["checkpoint"], whole.trained_s
@@ -42,7 +43,8 @@ def _judge(evidence: Evidence) -> Verdict:
     rate = reach(evidence.now, "checkpoints", "interval", "failure_rate_per_s") or _FAILURES_PER_S
     best_s = math.sqrt(2 * each_s / rate)
     best_s = max(other_s / num, best_s)
-    lost_s = stall_s - each_s * other_s / best_s
+    spared = 1 - other_s / best_s / num
+    lost_s = spared * (stall_s - caught_up_s(whole, stall_s, num))
     if lost_s < MIN_SHARE * trained:
         return None
     saved = lost_s / trained * evidence.share(evidence.trained_s)

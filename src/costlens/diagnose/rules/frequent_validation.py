@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from costlens.diagnose.catching_up import caught_up_s
 from costlens.diagnose.finding import Remedy, Rule, Verdict
 from costlens.diagnose.measures import percent, reach
 from costlens.diagnose.wording import loss
@@ -30,7 +31,7 @@ def _judge(evidence: Evidence) -> Verdict:
     """Find evaluations that take more than a fifth of the training.
 
     Saved: their time less that of every ``k``-th of them, ``k`` being the least number with which
-    they take no more than a tenth.
+    they take no more than a tenth; as far as the loader does not catch up in it.
     """
     whole = evidence.whole
     spent_s, trained = whole.time_s["validation"], whole.trained_s
@@ -43,7 +44,8 @@ def _judge(evidence: Evidence) -> Verdict:
     good_s = _GOOD_SHARE / (1 - _GOOD_SHARE) * other_s
     every = max(2, math.ceil(spent_s / good_s)) if good_s > 0 else 2
     share = evidence.share(evidence.trained_s)
-    saved = spent_s * (1 - 1 / every) / trained * share
+    lost_s = spent_s - caught_up_s(whole, spent_s, num or 1)
+    saved = lost_s * (1 - 1 / every) / trained * share
     text = [f"evaluation takes {percent(spent_s / trained)} of the training's time"]
     if num:
         text.append(f"{num:.0f} evaluations took {spent_s / num:.1f} s each")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from costlens.diagnose.collectives import reduced_s
 from costlens.diagnose.data_supply import is_paced_by_loader
 from costlens.diagnose.finding import Abstention, Remedy, Rule, Verdict
 from costlens.diagnose.measures import MIN_SHARE, is_on_device
@@ -31,12 +33,15 @@ _FP16 = ("V100", "T4", "TITAN V", "RTX 20", "QUADRO RTX")
 # matrices (1.5 to 5.5 times on a V100): what is promised should come true.
 _LEAST_SPEED_UP = 1.5
 
+# Of a job that nobody times the all-reduce of, more would be a finding of its own.
+_MOST_REDUCING = 0.1
+
 
 def _judge(evidence: Evidence) -> Verdict:
     """Find 32-bit training on a device that could do 16 bits much faster.
 
-    Saved: a third of the time in which kernels run, the least that mixed precision brings, less
-    what the device waits already.
+    Saved: a third of the time in which kernels compute, the least that mixed precision brings, less
+    what the device waits already. How much more it is depends on the model, and no counter tells.
     """
     if not is_on_device(evidence):
         return None
@@ -47,7 +52,7 @@ def _judge(evidence: Evidence) -> Verdict:
     if best is None or part.effective not in _FULL or is_paced_by_loader(evidence):
         return None
     waiting_s = evidence.time_s["data_wait"] + (evidence.idle_s or 0.0)
-    busy_s = evidence.iteration_s - waiting_s
+    busy_s = evidence.iteration_s - waiting_s - _reducing_s(evidence)
     # A device that waits for its host as it is would wait longer, were it faster.
     lost_s = busy_s * (1 - 1 / _LEAST_SPEED_UP) - waiting_s
     if lost_s < MIN_SHARE * evidence.iteration_s:
@@ -64,7 +69,17 @@ def _judge(evidence: Evidence) -> Verdict:
         Remedy(f"COSTLENS_PRECISION=auto, or Trainer(precision='{flag}'): {best} mixed", saved),
         Remedy("torch.set_float32_matmul_precision('high'): TF32 in matrix products"),
     ]
-    return loss(_NAME, saved, text, remedies)
+    return replace(loss(_NAME, saved, text, remedies), is_least=True)
+
+
+def _reducing_s(evidence: Evidence) -> float:
+    """Return for how long kernels that compute nothing wait for other ranks' gradients."""
+    if evidence.now.rank.world_size < 2:
+        return 0.0
+    each_s = reduced_s(evidence)
+    if each_s is None:
+        return _MOST_REDUCING * evidence.iteration_s
+    return each_s * evidence.num_iterations
 
 
 def _best_format(accelerator: str | None) -> str | None:

@@ -92,15 +92,19 @@ def _describe(record: RunRecord, index: int, part: FindingPart) -> Finding:
     when = find_stretch(part, record)
     of_time = f"of paid time {when}" if when else "of paid time"
     shares = [*part.remedy_shares, *[None] * len(part.remedies)]
+    least = ", at least" if part.is_least else ""
     return Finding(
         name=part.name,
         title=title[:1].upper() + title[1:],
         severity=part.severity,
         tone=_TONES.get(part.severity, "muted"),
         figures=[
-            ("an hour", _money(record, part, part.money_per_hour, f"{path}.money_per_hour")),
-            ("so far", _money(record, part, part.money_so_far, f"{path}.money_so_far")),
-            (of_time, _share(part, f"{path}.share")),
+            (
+                f"an hour{least}",
+                _money(record, part, part.money_per_hour, f"{path}.money_per_hour"),
+            ),
+            (f"so far{least}", _money(record, part, part.money_so_far, f"{path}.money_so_far")),
+            (f"{of_time}{least}", _share(part, f"{path}.share")),
         ],
         facts=_facts(record, part),
         evidence=part.evidence,
