@@ -218,9 +218,54 @@ def test_without_an_endpoint_nothing_is_wrong(monkeypatch: pytest.MonkeyPatch) -
     (answer,) = check_otlp(Config())
     assert "OTEL_SDK_DISABLED" in answer.text
     monkeypatch.delenv("OTEL_SDK_DISABLED")
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318")
-    problems = [answer for answer in check_otlp(Config()) if answer.status is Status.PROBLEM]
-    assert "must start with http:// or https://" in problems[0].text
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "told"),
+    [
+        ("ENDPOINT", "collector:4318", "got 'collector:4318': it begins with neither http:// nor"),
+        ("ENDPOINT", "collector:4318", "write http://collector:4318, or for a gRPC collector set"),
+        ("ENDPOINT", "not a url", "got 'not a url': it holds a space"),
+        ("TRACES_ENDPOINT", "http://", "got 'http://': it names no host"),
+        ("ENDPOINT", "http://[::1", "its host cannot be read"),
+        ("ENDPOINT", "http://c:port", "its port is no number from 1 to 65535"),
+        ("ENDPOINT", "http://c:99999", "its port is no number from 1 to 65535"),
+        ("ENDPOINT", "htp://me:s3cret/x@c:4318?key=s3cret", "got 'htp://***@c:4318?***'"),
+        ("ENDPOINT", "me:s3cret@c:4318", "write http://***@c:4318"),
+    ],
+)
+def test_what_is_no_endpoint_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, told: str
+) -> None:
+    """Variable, value without secrets, what is allowed, what to write; and nobody is asked."""
+    monkeypatch.setenv(f"OTEL_EXPORTER_OTLP_{variable}", value)
+    (answer,) = check_otlp(Config())
+    assert answer.status is Status.PROBLEM
+    assert f"OTEL_EXPORTER_OTLP_{variable} must be a URL such as http://host:4318" in answer.text
+    assert told in answer.text
+    (traces,) = check_signal("traces")
+    assert traces.status is Status.SKIPPED
+    assert traces.text == f"OTEL_EXPORTER_OTLP_{variable} names no endpoint: see otlp"
+    assert "s3cret" not in answer.text + traces.text
+    assert not [each for each in check_clock() if "against" in each.details]
+
+
+@pytest.mark.parametrize("value", ["collector:4317", "http://collector:4317", "unix:///run/otel"])
+def test_grpc_needs_no_scheme(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    """What gRPC takes for a target is none of it refused."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", value)
+    assert [answer.status for answer in check_otlp(Config())] == [Status.OK]
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:port")
+    (answer,) = check_otlp(Config())
+    assert "its port is no number" in answer.text
+
+
+def test_the_fix_names_the_variable_that_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a signal has an endpoint of its own, the general one mends nothing."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://no-such-host.invalid/t")
+    (answer,) = check_signal("traces")
+    assert (answer.fix or "").startswith("mend OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
 
 def test_a_wrong_clock_is_told(

@@ -48,18 +48,20 @@ def list_settings(settings: Config, arguments: set[str]) -> list[dict[str, Any]]
         if name in settings.model_fields_set:
             origin = "argument" if name in arguments else "variable"
         sources = {"argument": f"argument {name}", "variable": name_variable(name)}
+        source = sources.get(origin, origin)
         rows.append(
             {
                 "setting": name,
-                "value": _shown(settings, name),
+                "value": _shown(settings, name, source),
                 "origin": origin,
-                "source": sources.get(origin, origin),
+                "source": source,
             }
         )
     return rows
 
 
-def _shown(settings: Config, name: str) -> str | float | bool | None:
+def _shown(settings: Config, name: str, source: str) -> str | float | bool | None:
+    from costlens.cli.options import check_place
     from costlens.storage.location import redact
     from costlens.storage.store import Store
 
@@ -67,6 +69,7 @@ def _shown(settings: Config, name: str) -> str | float | bool | None:
     if value is None:
         return None
     if name in {"dir", "checkpoint_url"}:
+        check_place(value, f"{name} (from {source})")
         return Store(value).shown_url  # without user, password and query
     if name == "price_book":
         return redact(value)

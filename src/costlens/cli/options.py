@@ -22,6 +22,7 @@ __all__ = [
     "Directory",
     "JsonFlag",
     "Since",
+    "check_place",
     "load_config",
     "make_console",
     "parse_since",
@@ -69,7 +70,26 @@ def load_config(**arguments: Any) -> Config:
         config = resolve_config(**arguments)
     for warning in caught:
         typer.echo(f"costlens: {show_text(str(warning.message))}", err=True)
+    check_place(config.run_dir, "--dir" if arguments.get("dir") is not None else "COSTLENS_DIR")
     return config
+
+
+def check_place(url: str, source: str) -> None:
+    """Do nothing where a text can be the place of a store.
+
+    Args:
+        url: The text.
+        source: Where it is from, for the error.
+
+    Raises:
+        ConfigError: If it is neither a path nor a URL.
+    """
+    from costlens.storage.location import parse_location
+
+    try:
+        parse_location(url)
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None
 
 
 def parse_since(text: str | None, now: float) -> float | None:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from typing import Literal, cast
 from urllib.parse import unquote, urlsplit
 
+from costlens.export.endpoint_url import find_fault, show_endpoint
+
 __all__ = [
     "DEFAULT_TIMEOUT_S",
     "SIGNALS",
@@ -62,6 +64,9 @@ class SignalSettings:
         timeout_s: Seconds one export may take, retries included, > 0.
         compression: none, gzip or deflate.
         headers: Names in lower case, decoded values; may hold secrets, so never printed.
+        endpoint_variable: The variable that the endpoint is from, or would be.
+        protocol_variable: The variable that the protocol is from, or would be.
+        is_usable: Whether the endpoint is one; where not, ``problems`` says why.
     """
 
     signal: Signal
@@ -72,6 +77,9 @@ class SignalSettings:
     timeout_s: float
     compression: Compression
     headers: Mapping[str, str] = field(repr=False)
+    endpoint_variable: str = f"{_OTLP}ENDPOINT"
+    protocol_variable: str = f"{_OTLP}PROTOCOL"
+    is_usable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,18 +138,16 @@ class _Reader:
         return signal != "logs" and bool(self._base_url or self._otlp(signal, "ENDPOINT")[1])
 
     def signal(self, signal: Signal) -> SignalSettings:
-        protocol = self._protocol(signal)
+        protocol_variable, protocol = self._protocol(signal)
         variable, from_environ = self._otlp(signal, "ENDPOINT")
         url = self._base_url or from_environ or _DEFAULT_ENDPOINTS[protocol]
         try:
             scheme = urlsplit(url).scheme.lower()
         except ValueError:  # such as http://[::1
             scheme = ""
-        if protocol == "http/protobuf" and scheme not in {"http", "https"}:
-            self.problems.append(
-                f"{variable} must start with http:// or https:// for the protocol http/protobuf, "
-                f"else nothing can be sent; for a gRPC collector set {_OTLP}PROTOCOL=grpc"
-            )
+        fault = find_fault(url, needs_scheme=protocol == "http/protobuf")
+        if fault is not None:
+            self.problems.append(_tell_unusable(variable, url, fault, protocol))
         endpoint = None
         if self._base_url:
             path = f"/v1/{signal}" if protocol == "http/protobuf" else ""
@@ -156,6 +162,9 @@ class _Reader:
             timeout_s=self._timeout_s(signal),
             compression=self._compression(signal),
             headers=self._headers(signal),
+            endpoint_variable=variable,
+            protocol_variable=protocol_variable,
+            is_usable=fault is None,
         )
 
     def _otlp(self, signal: Signal, name: str) -> tuple[str, str]:
@@ -167,18 +176,19 @@ class _Reader:
         named = self.get(f"OTEL_{signal.upper()}_EXPORTER").lower().split(",")
         return {name.strip() for name in named} - {""}
 
-    def _protocol(self, signal: Signal) -> Protocol:
+    def _protocol(self, signal: Signal) -> tuple[str, Protocol]:
+        """Return the variable that counts and the protocol."""
         for name in sorted(self._exporters(signal)):
             if protocol := _EXPORTER_PROTOCOLS.get(name):
-                return protocol
+                return f"OTEL_{signal.upper()}_EXPORTER", protocol
         variable, value = self._otlp(signal, "PROTOCOL")
         if value.lower() in _DEFAULT_ENDPOINTS:
-            return cast("Protocol", value.lower())
+            return variable, cast("Protocol", value.lower())
         if value:
             self.problems.append(
                 f"{variable} must be http/protobuf or grpc, got {value!r}; http/protobuf is used"
             )
-        return "http/protobuf"
+        return variable, "http/protobuf"
 
     def _compression(self, signal: Signal) -> Compression:
         variable, value = self._otlp(signal, "COMPRESSION")
@@ -226,6 +236,15 @@ class _Reader:
                     "percent as %20, %2C, %3B and %25"
                 )
         return headers
+
+
+def _tell_unusable(variable: str, url: str, fault: str, protocol: Protocol) -> str:
+    """Return what is wrong with an endpoint, what is allowed, and what would mend it."""
+    shown, example = show_endpoint(url), _DEFAULT_ENDPOINTS[protocol].replace("localhost", "host")
+    told = f"{variable} must be a URL such as {example}, got {shown!r}: {fault}"
+    if protocol == "grpc" or find_fault(f"http://{url}", needs_scheme=True) is not None:
+        return f"{told}; nothing can be sent until it is mended"
+    return f"{told}; write http://{shown}, or for a gRPC collector set {_OTLP}PROTOCOL=grpc"
 
 
 def _target(url: str) -> str:

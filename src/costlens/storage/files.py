@@ -214,6 +214,10 @@ def read_chunks(file: FoundFile) -> Iterator[bytes]:
 def _open(location: Location) -> tuple[Any, str]:
     import fsspec
 
+    from costlens.storage.remote import check_scheme
+
+    if location.path is None:
+        check_scheme(location.url)
     url = location.url if location.path is None else os.fspath(location.path)
     fs, path = fsspec.url_to_fs(url)
     return fs, str(path)

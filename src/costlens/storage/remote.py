@@ -18,7 +18,7 @@ from datetime import datetime, timezone
 from glob import has_magic
 from typing import Any, Protocol, cast
 
-__all__ = ["RemoteBackend", "load_plugin"]
+__all__ = ["RemoteBackend", "check_scheme", "load_plugin"]
 
 # One connection to an object store moves 50 to 100 MB/s; several add up.
 NUM_PARALLEL = 8
@@ -55,6 +55,7 @@ class RemoteBackend:
     def __init__(self, url: str) -> None:
         import fsspec
 
+        check_scheme(url)
         # A private instance without a listing cache: the shared ones of s3fs and gcsfs do not see
         # what another process wrote since they last looked.
         fs, root = fsspec.url_to_fs(url, use_listings_cache=False, skip_instance_cache=True)
@@ -266,6 +267,25 @@ def load_plugin(url: str) -> None:
     with suppress(ImportError):  # of newer versions, which import it with the first URL
         import fsspec.implementations.chained
     fsspec.get_filesystem_class(split_protocol(url)[0])
+
+
+def check_scheme(url: str) -> None:
+    """Do nothing where fsspec knows the scheme of a URL; imports its plug-in.
+
+    Raises:
+        ImportError: If the plug-in, or what it needs, is not installed.
+        OSError: If there is no such scheme (EPROTONOSUPPORT).
+    """
+    import fsspec
+    from fsspec.core import split_protocol
+
+    scheme = split_protocol(url)[0]
+    try:
+        fsspec.get_filesystem_class(scheme)
+    except ValueError:
+        raise OSError(
+            errno.EPROTONOSUPPORT, f"fsspec knows no store of the scheme {scheme}://"
+        ) from None
 
 
 def _publishes_whole(fs: object) -> bool:

@@ -25,12 +25,13 @@ _REMEDIES = {
     errno.EACCES: "make it writable for this user, or choose another place",
     errno.EDQUOT: "raise the quota, remove old runs, or choose another place",
     errno.EINVAL: "remove or rename it",
-    errno.EISDIR: "a folder is in the way: remove it, or choose another place",
+    errno.EISDIR: "name a file, or remove the folder that is in the way",
     errno.ENAMETOOLONG: "choose a shorter name or folder",
-    errno.ENOENT: "check that the folder or bucket exists",
+    errno.ENOENT: "check the name, and that the folder or bucket exists",
     errno.ENOSPC: "free some space, or choose another place",
     errno.ENOTDIR: "a file is in the way: remove it, or choose another place",
     errno.EPERM: "make it writable for this user, or choose another place",
+    errno.EPROTONOSUPPORT: "write a path, or a scheme such as s3://, gs:// or az://",
     errno.EROFS: "choose a place that is not mounted read-only",
 }
 _REMEDY = "check that the place is reachable and that the credentials allow it"

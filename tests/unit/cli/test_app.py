@@ -42,3 +42,18 @@ def test_help_is_light() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "Usage: " in done.stdout
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("report",), ("runs",), ("compare", "a", "b"), ("export",), ("config",), ("prices",)],
+    ids=" ".join,
+)
+def test_a_place_that_cannot_be_one_is_told_with_where_it_is_from(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    """A URL that lost a slash is a usage error of the variable or the option that holds it."""
+    monkeypatch.setenv("COSTLENS_DIR", "s3:/bucket/runs")
+    code, out, err = cli(*command)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("costlens: COSTLENS_DIR: 's3:/bucket/runs' is neither a path nor a URL")

@@ -62,6 +62,36 @@ def test_a_place_that_refuses_is_a_problem(cli: Cli, tmp_path: Path) -> None:
     assert answer["fix"]
 
 
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("DIR", "nosuch://b/c", "run folder", "no store of the scheme nosuch://", "s3://"),
+        ("CHECKPOINT_URL", "nosuch://b", "checkpoints", "no store of the scheme nosuch://", "s3:"),
+        ("PRICE_BOOK", "nosuch://b/c", "price", "no store of the scheme nosuch://", "s3://"),
+        ("PRICE_BOOK", "gone.toml", "price", "No such file", "check the name"),
+        ("PRICE_BOOK", ".", "price", "Is a directory", "name a file"),
+        ("PRICE_BOOK", "junk.toml", "price", "not UTF-8", "name another one"),
+        ("DIR", "s3:/b/c", "settings", "two slashes", "mend it"),
+        ("CHECKPOINT_URL", "s3:/b/c", "settings", "two slashes", "mend it"),
+    ],
+)
+def test_a_place_is_told_with_its_variable_and_what_to_do(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: tuple[str, ...]
+) -> None:
+    """Whoever reads a problem knows which variable to look at, and what may stand in it."""
+    variable, value, check, told, fix = case
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "junk.toml").write_bytes(b"\xff\xfe")
+    monkeypatch.setenv(f"COSTLENS_{variable}", value)
+    code, out, _ = cli("doctor", "--json")
+    answers = {each["name"]: each["answers"] for each in json.loads(out)["checks"]}[check]
+    (answer,) = (each for each in answers if each["status"] == "problem")
+    assert code == 1
+    assert f"COSTLENS_{variable}" in answer["text"]
+    assert told in answer["text"]
+    assert fix in answer["fix"]
+
+
 @pytest.mark.parametrize(("offset_s", "status"), [(40.0, "warning"), (-400.0, "problem")])
 def test_a_store_with_another_clock_is_told(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, offset_s: float, status: str

@@ -28,7 +28,8 @@ def _against_endpoint() -> Iterator[Answer]:
     from costlens.export.otel_check import ask_endpoint, look_up_settings
 
     signals = look_up_settings().signals.values()
-    asked = next((each for each in signals if each.protocol == "http/protobuf"), None)
+    over_http = (each for each in signals if each.protocol == "http/protobuf" and each.is_usable)
+    asked = next(over_http, None)
     if asked is None:
         return
     before_s = time.time()

@@ -19,7 +19,6 @@ EXPORT_TIMEOUT_S = 2.0
 """Seconds for an empty export; with three looks at the port it stays within a check's limit."""
 
 _ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
-_PROTOCOL = "OTEL_EXPORTER_OTLP_PROTOCOL"
 # Something is there and takes requests, only not this empty one, or not now.
 _MILD = frozenset(
     {"http_400", "http_413", "http_415", "http_422", "http_429", "http_503"}
@@ -62,6 +61,9 @@ def check_signal(signal: Signal) -> Iterator[Answer]:
     if settings is None:
         yield skipped("it is not sent")
         return
+    if not settings.is_usable:
+        yield skipped(f"{settings.endpoint_variable} names no endpoint: see otlp")
+        return
     result = ask_endpoint(settings, EXPORT_TIMEOUT_S).result
     facts = {"endpoint": settings.target, "protocol": settings.protocol}
     if result.ok:
@@ -101,10 +103,11 @@ def _wrong_kind(
     settings: SignalSettings, kind: Kind, *, is_plaintext: bool
 ) -> tuple[str, str | None] | None:
     target, speaks_grpc = settings.target, settings.protocol == "grpc"
+    variable = settings.endpoint_variable
     if kind == "tls" and is_plaintext:
-        return f"{target} wants TLS and plaintext is spoken", f"write https:// in {_ENDPOINT}"
+        return f"{target} wants TLS and plaintext is spoken", f"write https:// in {variable}"
     if kind in {"http", "grpc"} and not is_plaintext:
-        fix = f"write http:// in {_ENDPOINT}"
+        fix = f"write http:// in {variable}"
         return (
             f"{target} is plaintext and TLS is spoken",
             f"{fix}, or set OTEL_EXPORTER_OTLP_INSECURE=true" if speaks_grpc else fix,
@@ -112,12 +115,12 @@ def _wrong_kind(
     if kind == "grpc" and not speaks_grpc:
         return (
             f"{target} speaks gRPC and HTTP is spoken to it",
-            f"set {_PROTOCOL}=grpc, or name the port for HTTP, usually 4318",
+            f"set {_speak('grpc', settings)}, or name the port for HTTP, usually 4318",
         )
     if kind == "http" and speaks_grpc:
         return (
             f"{target} speaks HTTP and gRPC is spoken to it",
-            f"set {_PROTOCOL}=http/protobuf, or name the port for gRPC, usually 4317",
+            f"set {_speak('http/protobuf', settings)}, or name the port for gRPC, usually 4317",
         )
     return None
 
@@ -125,9 +128,9 @@ def _wrong_kind(
 def _not_there(
     settings: SignalSettings, kind: Kind, host: str, port: int
 ) -> tuple[str, str | None] | None:
-    target = settings.target
+    target, variable = settings.target, settings.endpoint_variable
     if kind == "no_host":
-        return f"there is no host of the name {host}", f"mend {_ENDPOINT}"
+        return f"there is no host of the name {host}", f"mend {variable}, or the name server"
     if kind == "unreachable":
         return f"{target} cannot be reached", "check address, firewall and proxy"
     if kind == "silent":
@@ -137,9 +140,16 @@ def _not_there(
     other = _OTHER_PORT.get(port)
     there = sniff(host, other) if other is not None else "refused"
     if there in {"http", "grpc"}:
-        protocol = "grpc" if there == "grpc" else "http/protobuf"
         return (
             f"nothing listens at {target}, and {there} does at port {other}",
-            f"set {_ENDPOINT}=http://{host}:{other} and {_PROTOCOL}={protocol}",
+            f"name port {other} in {variable}, and set {_speak(there, settings)}",
         )
-    return f"nothing listens at {target}", f"start the collector there, or mend {_ENDPOINT}"
+    return f"nothing listens at {target}", f"start the collector there, or mend {variable}"
+
+
+def _speak(kind: str, settings: SignalSettings) -> str:
+    """Return the variable, with the value, that makes a run speak gRPC or HTTP."""
+    variable, is_grpc = settings.protocol_variable, kind == "grpc"
+    if variable.endswith("_EXPORTER"):
+        return f"{variable}={'otlp_proto_grpc' if is_grpc else 'otlp_proto_http'}"
+    return f"{variable}={'grpc' if is_grpc else 'http/protobuf'}"

@@ -37,7 +37,11 @@ def check_price(config: Config, find: Callable[[], GpuSurvey]) -> Iterator[Answe
     try:
         answer = find_price(config, rank)
     except (ConfigError, StorageError) as error:
-        yield problem(f"costs would stay unknown: {error}")
+        what, _, fix = str(error).removeprefix("price_book: ").rpartition("; ")
+        yield problem(
+            f"costs would stay unknown: COSTLENS_PRICE_BOOK: {what or fix}",
+            fix if what else "mend it, or name another one; docs/prices.md has the format",
+        )
         return
     price = answer["price"]
     if price is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from costlens.cli.doctor.answer import Answer, Status, ok, problem, skipped
@@ -11,10 +12,16 @@ from costlens.errors import ConfigError, StorageError
 
 __all__ = ["check_checkpoints", "check_run_folder"]
 
+_PLACE = "COSTLENS_CHECKPOINT_URL"
+_PROBE = re.compile(r"'costlens-doctor-[^']*'")
+
 
 def check_run_folder(config: Config) -> Iterator[Answer]:
     """Yield whether records can be kept where the settings say."""
-    yield from _probe(config.run_dir, "records could not be written, and a run would keep nothing")
+    where = "the default of COSTLENS_DIR" if config.checkpoint_url is None else _PLACE
+    where = "COSTLENS_DIR or --dir" if "dir" in config.model_fields_set else where
+    consequence = "records could not be written, and a run would keep nothing"
+    yield from _probe(config.run_dir, where, consequence)
 
 
 def check_checkpoints(config: Config) -> Iterator[Answer]:
@@ -22,24 +29,26 @@ def check_checkpoints(config: Config) -> Iterator[Answer]:
     if config.checkpoint_url is None:
         yield skipped(
             "no place for checkpoints is set",
-            "set COSTLENS_CHECKPOINT_URL, and a crash costs minutes instead of everything",
+            f"set {_PLACE}, and a crash costs minutes instead of everything",
         )
         return
-    yield from _probe(config.checkpoint_url, "the first save would fail")
+    yield from _probe(config.checkpoint_url, _PLACE, "the first save would fail")
 
 
-def _probe(url: str, consequence: str) -> Iterator[Answer]:
+def _probe(url: str, variable: str, consequence: str) -> Iterator[Answer]:
     from costlens.storage.probe import probe_store
     from costlens.storage.store import Store
 
     try:
         seen = probe_store(url)
     except ConfigError as error:
-        yield problem(f"{error}: {consequence}")
+        yield problem(f"{error}: {consequence}", f"mend {variable}")
         return
     except StorageError as error:
-        what, _, fix = str(error).rpartition("; ")
-        yield problem(f"{what or fix}: {consequence}", fix if what else None)
+        what, _, fix = _PROBE.sub("a small object", str(error)).rpartition("; ")
+        yield problem(
+            f"{variable}: {what or fix}: {consequence}", fix if what else f"mend {variable}"
+        )
         return
     place = Store(url).shown_url
     yield ok(
