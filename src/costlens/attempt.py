@@ -100,19 +100,12 @@ def build_parts(
     ordinal = lifetime.claim_ordinal()
     age_ns = None if ordinal or is_interactive() else process_age_ns()
     start_ns = now_ns if age_ns is None else clock() - age_ns
-    rank = _rank_part(placement, drives)
     recorder = _recorder(config, clock, start_ns)
     # A later run of the same process is a launch of its own.
     turn = lifetime.claim_turn(config.name)
     state = AttemptState(
-        run=RunPart(
-            id=config.run_id or config.name,
-            name=config.name,
-            framework=framework,
-            costlens_version=version("costlens"),
-            **{name: getattr(config, name) for name in LABELS},
-        ),
-        rank=rank,
+        run=_run_part(config, framework),
+        rank=_rank_part(placement, drives),
         anchor=anchor_now(clock),
         start_ns=start_ns,
         process_start_ns=None if age_ns is None else start_ns,
@@ -163,6 +156,16 @@ def _recorder(config: Config, clock: Clock, start_ns: int) -> Recorder:
         ) from error
 
     return RangedRecorder(RangedTimeline(clock, start_ns, make_ranges(config.ranges)))
+
+
+def _run_part(config: Config, framework: str) -> RunPart:
+    return RunPart(
+        id=config.run_id or config.name,
+        name=config.name,
+        framework=framework,
+        costlens_version=version("costlens"),
+        **{name: getattr(config, name) for name in LABELS},
+    )
 
 
 def _rank_part(placement: Placement, drives: Drives) -> RankPart:

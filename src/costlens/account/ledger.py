@@ -37,6 +37,7 @@ from costlens.account.sharing import share_devices
 from costlens.account.telemetry import merge_telemetry
 from costlens.account.throughput import merge_iteration_times, merge_rates, merge_startup
 from costlens.core.clock import NS_PER_S
+from costlens.core.job_records import QueuePart
 from costlens.core.phases import NAMES, Phase
 from costlens.core.records import RANK_SCHEMA, Outcome, RankRecord
 from costlens.core.run_record import AttemptSummary, RankSummary, RunRecord
@@ -161,6 +162,19 @@ def merge(
     everyone, notes = settle(records, now, ends)
     groups = group_attempts(everyone)
     attempts = [summarize_attempt(group) for group in groups.values()]
+    notes += _flag(everyone, groups, attempts, now)
+    queue, queue_notes = merge_queue(groups)
+    merged = _add_up(everyone, groups, attempts, queue)
+    return merged.model_copy(update={"problems": sorted({*problems, *notes, *queue_notes})})
+
+
+def _add_up(
+    everyone: Sequence[RankRecord],
+    groups: Mapping[int, Sequence[RankRecord]],
+    attempts: list[AttemptSummary],
+    queue: QueuePart,
+) -> RunRecord:
+    """Return the merged record of settled records, but for what there is to be told of them."""
     newest = groups[max(groups)]
     lost_steps = count_lost_steps(attempts, steps_made(everyone))
     time_s = _sum_time(everyone)
@@ -171,9 +185,6 @@ def merge(
     utilizations = {"gpu_utilization": gpu.utilization, "goodput": goodput.share}
     is_complete = not _flag_missing(attempts)
     cost = price_run(everyone, lost_steps, utilizations, is_complete=is_complete)
-    queue, flags = merge_queue(groups)
-    notes += _flag_missing(attempts) + _flag_sums(everyone) + flag_clocks(attempts, everyone, now)
-    notes += flags + flag_datasets(everyone) + flag_precision(groups)
     progress = merge_progress(everyone, lost_steps)
     return RunRecord(
         run=newest[0].run,
@@ -196,7 +207,6 @@ def merge(
         checkpoints=merge_checkpoints(everyone, time_s.get("checkpoint", 0.0), cost),
         quality=merge_quality(groups, priced),
         telemetry=merge_telemetry(everyone),
-        problems=sorted({*problems, *notes}),
     )
 
 
@@ -232,6 +242,21 @@ def _newest(records: Sequence[RankRecord]) -> RankRecord:
         return records[0]
     # The whole text breaks ties, so that the order of the records cannot.
     return max(records, key=lambda r: (r.attempt.heartbeat_time, r.total_ns, r.model_dump_json()))
+
+
+def _flag(
+    everyone: Sequence[RankRecord],
+    groups: Mapping[int, Sequence[RankRecord]],
+    attempts: Sequence[AttemptSummary],
+    now: float,
+) -> list[str]:
+    return [
+        *_flag_missing(attempts),
+        *_flag_sums(everyone),
+        *flag_clocks(attempts, everyone, now),
+        *flag_datasets(everyone),
+        *flag_precision(groups),
+    ]
 
 
 def _flag_missing(attempts: Sequence[AttemptSummary]) -> list[str]:
