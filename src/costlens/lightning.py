@@ -21,6 +21,7 @@ from costlens.core.log import log
 from costlens.core.records import Outcome
 from costlens.errors import ConfigError, RunStateError
 from costlens.observe.gang_wait import gang_waits
+from costlens.observe.trainer import states
 from costlens.observe.trainer.given import Trainer
 from costlens.observe.trainer.packages import as_callback, callback_classes
 from costlens.protect.signals import give_back
@@ -173,31 +174,33 @@ class CostLensCallback:
         check_can_agree(self._config, trainer.world_size)
         with faults.contain("lightning.setup"):
             watched = None if self._watch is None else self._watch.trainer
-            if watched is not None and watched is not trainer and _is_running(watched):
+            if watched is not None and watched is not trainer and states.is_running(watched):
                 return  # a hook trains something else in between
             if self._is_superfluous(trainer):
                 self._run = self._run or _inert_run(self._config)
                 gang_waits.ignore(self)
                 return
-            self._open(trainer, _value(stage))
+            self._open(trainer, states.read_state(stage))
         if self._config.enabled:
             self._settle_precision(trainer)
-        if _value(stage) == "fit":
+        if states.read_state(stage) == "fit":
             self._keep_checkpoints(trainer)
 
     def teardown(self, trainer: Trainer, pl_module: object, stage: str) -> None:
         """End the run for now; takes what ``Run.finish`` takes."""
         if self._watch is not None and self._watch.trainer is trainer:
-            self._close(faults.call("lightning.outcome", self._outcome, trainer, _value(stage)))
+            self._close(
+                faults.call("lightning.outcome", self._outcome, trainer, states.read_state(stage))
+            )
 
     def on_exception(self, trainer: Trainer, pl_module: object, exception: BaseException) -> None:
         """End the run; an exception skips ``teardown``."""
         if self._watch is not None and self._watch.trainer is trainer:
-            self._close(_outcome_of(exception), exception)
+            self._close(states.outcome_of(exception), exception)
             faults.call("lightning.signals", _give_back_signals, trainer)
-        elif self._watch is None and self._run is not None and _is_late(exception):
+        elif self._watch is None and self._run is not None and states.is_past_teardown(exception):
             self._run.open()  # it was closed by our own `teardown`, a moment ago
-            self._close(_outcome_of(exception), exception)
+            self._close(states.outcome_of(exception), exception)
 
     def on_train_start(self, trainer: Trainer, pl_module: object) -> None:
         """Look at optimizers and limits."""
@@ -355,12 +358,10 @@ class CostLensCallback:
                 self._run.finish(outcome, error=error, exit_code=exit_code)
 
     def _outcome(self, trainer: Trainer, stage: str) -> Outcome:
-        from costlens.observe.trainer import facts
-
         if stage != "fit":
             return self._training_outcome or Outcome.COMPLETED
         outcome = Outcome.COMPLETED
-        if facts.is_stopped_early(trainer):
+        if states.is_stopped_early(trainer):
             # A user's handler may ask the Trainer to stop.
             is_asked = self.run.parts.state.signal is not None
             outcome = Outcome.PREEMPTED if is_asked else Outcome.STOPPED_EARLY
@@ -405,29 +406,6 @@ def _inert_run(config: Config) -> Run:
     run = Run(config)
     run.silence()
     return run
-
-
-def _is_running(trainer: Trainer) -> bool:
-    return _value(trainer.state.status) == "running"
-
-
-def _value(member: object) -> str:
-    # Lightning's enumerations are strings in some versions and not in others.
-    return str(getattr(member, "value", member))
-
-
-def _outcome_of(error: BaseException) -> Outcome | None:
-    # Lightning raises it, a SystemExit without a code, where SIGTERM asked it to stop.
-    return Outcome.PREEMPTED if type(error).__name__ == "SIGTERMException" else None
-
-
-def _is_late(error: BaseException) -> bool:
-    trace = error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_code.co_name == "_call_teardown_hook":
-            return True
-        trace = trace.tb_next
-    return False
 
 
 def _give_back_signals(trainer: Trainer) -> None:

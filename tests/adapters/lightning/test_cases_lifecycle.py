@@ -14,7 +14,7 @@ from costlens.core.guard import faults
 from costlens.core.records import Outcome
 from costlens.errors import ConfigError
 from costlens.lightning import CostLensCallback
-from costlens.observe.trainer import facts
+from costlens.observe.trainer import facts, states
 from costlens.run import Run
 from costlens.testing import MemoryExporter
 from tests.adapters.lightning.jobs import (
@@ -374,14 +374,17 @@ def test_a_count_that_fails_harms_nothing(pl, unharmed, capsys) -> None:
     assert "4711" not in told
 
 
-@pytest.mark.parametrize("broken", ["describe_debug", "iterate_evaluations", "is_stopped_early"])
-def test_a_fault_of_ours_harms_nothing(pl, unharmed, monkeypatch, broken) -> None:
+@pytest.mark.parametrize(
+    ("module", "broken"),
+    [(facts, "describe_debug"), (facts, "iterate_evaluations"), (states, "is_stopped_early")],
+)
+def test_a_fault_of_ours_harms_nothing(pl, unharmed, monkeypatch, module, broken) -> None:
     """Whatever fails in set-up or at the end, the training ends well and everything is restored."""
 
     def fail(*_) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(facts, broken, fail)
+    monkeypatch.setattr(module, broken, fail)
     trainer = make_trainer(pl, CostLensCallback("broken"), max_epochs=1)
     profiler = trainer.profiler
     trainer.fit(make_module(pl), rows(5), rows(2))

@@ -25,7 +25,6 @@ __all__ = [
     "device_ordinals",
     "find_scaler",
     "is_overridden",
-    "is_stopped_early",
     "is_tuning",
     "iterate_evaluations",
     "iterate_iterators",
@@ -139,23 +138,6 @@ def _steps_in_epochs(trainer: Trainer) -> int | None:
     if not is_regular or not math.isfinite(num_batches):
         return None
     return epochs * math.ceil(num_batches / int(trainer.accumulate_grad_batches))
-
-
-def is_stopped_early(trainer: Trainer) -> bool:
-    """Return whether training ended because somebody asked it to, before its limits."""
-    if not trainer.should_stop:
-        return False
-
-    def is_reached(limit: int | None, reached: int) -> bool:
-        return limit is not None and 0 <= limit <= reached
-
-    if is_reached(trainer.max_steps, trainer.global_step):
-        return False
-    if not is_reached(trainer.max_epochs, trainer.current_epoch):
-        return True
-    # The epoch that was left counts as done, too.
-    batches = trainer.fit_loop.epoch_loop.batch_progress
-    return not (batches.is_last_batch or batches.current.ready >= trainer.num_training_batches)
 
 
 def look_at_metrics(trainer: Trainer) -> Mapping[str, Any]:
