@@ -61,33 +61,33 @@ def rank(
         until: Minute of its last export.
         then: State that its last export told, if another.
     """
-    spent = dict.fromkeys(_PHASES, 0.0) | (HEALTHY if phases is None else dict(phases))
     of = {"run": run, "rank": str(number)}
-    growing = f"x{until}"
-    found = [
+    spent = dict.fromkeys(_PHASES, 0.0) | (HEALTHY if phases is None else dict(phases))
+    growing, iterations = f"x{until}", f"0+{iterations_per_minute:g}x{until}"
+    tokens = f"0+{tokens_per_minute:g}{growing}"
+    return (
         series("costlens_heartbeat_time_seconds", f"0+60{growing}", **of),
         series("costlens_run_info", f"1{growing}", host_name=f"node-{number}", **of),
-        series("costlens_iterations_total", f"0+{iterations_per_minute:g}{growing}", **of),
-        series(
-            "costlens_steps_total",
-            f"0+{iterations_per_minute:g}{growing}",
-            costlens_step_outcome="real",
-            **of,
-        ),
+        series("costlens_iterations_total", iterations, **of),
+        series("costlens_steps_total", iterations, costlens_step_outcome="real", **of),
         series("costlens_steps_total", f"0{growing}", costlens_step_outcome="skipped", **of),
-        series(
-            "costlens_tokens_total",
-            f"0+{tokens_per_minute:g}{growing}",
-            costlens_token_kind="tokens",
-            **of,
-        ),
+        series("costlens_tokens_total", tokens, costlens_token_kind="tokens", **of),
         series("costlens_stall_age_seconds", f"0{growing}", **of),
-    ]
+        *_spend(spent, cost_per_minute, until, of),
+        *_stand(state, until, then, of),
+    )
+
+
+def _spend(
+    spent: Mapping[str, float], cost_per_minute: float | None, until: int, of: Mapping[str, str]
+) -> list[Series]:
+    """Return the time of a rank by phase, and its money where a price is known."""
+    found = []
     for phase, share in spent.items():
         found.append(
             series(
                 "costlens_phase_time_seconds_total",
-                f"0+{60 * share:g}{growing}",
+                f"0+{60 * share:g}x{until}",
                 costlens_phase=phase,
                 **of,
             )
@@ -96,19 +96,25 @@ def rank(
             found.append(
                 series(
                     "costlens_cost_total",
-                    f"0+{cost_per_minute * share:g}{growing}",
+                    f"0+{cost_per_minute * share:g}x{until}",
                     costlens_phase=phase,
                     costlens_cost_currency="USD",
                     **of,
                 )
             )
+    return found
+
+
+def _stand(state: str, until: int, then: str | None, of: Mapping[str, str]) -> list[Series]:
+    """Return the state of a rank, told up to a minute."""
+    found = []
     for name in _STATES:
         before = int(name == state)
         last = before if then is None else int(name == then)
         found.append(
             series("costlens_run_state", f"{before}x{until - 1} {last}", costlens_state=name, **of)
         )
-    return tuple(found)
+    return found
 
 
 def _busy(phase: str, state: str) -> tuple[Series, ...]:
