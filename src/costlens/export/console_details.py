@@ -9,7 +9,7 @@ from rich.text import Text
 
 from costlens.core.budget_records import BudgetPart
 from costlens.core.mfu_records import MfuPart
-from costlens.core.run_record import EnergyCostPart, RunRecord
+from costlens.core.run_record import CostPart, EnergyCostPart, RunRecord
 from costlens.core.telemetry_records import ExportHealth
 from costlens.core.training_records import QualityPart
 from costlens.export.console_layout import Renderable, Row, join, lay_out, plural
@@ -87,29 +87,7 @@ def describe_money(record: RunRecord) -> Iterable[Renderable]:
         rows.append(("total", join(show_money(cost.total, cost.currency), rate, partial)))
     if record.budget is not None:
         rows.append(("budget", _describe_budget(record.budget)))
-    noun = cost.token_basis or ""
-    ratios = {
-        f"1k {noun}": cost.per_1k_tokens,
-        f"million {noun}": cost.per_million_tokens,
-        f"million productive {noun}": cost.per_million_productive_tokens,
-    }
-    if cost.per_million_productive_tokens == cost.per_million_tokens:
-        ratios.pop(f"million productive {noun}")
-    rows += [
-        (f"per {unit}", show_money(money, cost.currency))
-        for unit, money in ratios.items()
-        if money is not None
-    ]
-    rows += [
-        (f"per {unit}", show_money(money, cost.currency))
-        for unit, money in {
-            "sample": None if noun else cost.per_sample,
-            "step": None if noun or cost.per_sample else cost.per_step,
-            "GPU-hour": cost.per_gpu_hour,
-            "effective GPU-hour": cost.per_effective_gpu_hour,
-        }.items()
-        if money is not None
-    ]
+    rows += _describe_units(cost)
     if cost.energy is not None:
         rows.append(("energy", _describe_energy(cost.energy)))
     if cost.sources:
@@ -117,6 +95,27 @@ def describe_money(record: RunRecord) -> Iterable[Renderable]:
     if cost.unknown:
         rows.append(("unknown", Text(cost.unknown, "yellow")))
     yield lay_out(rows)
+
+
+def _describe_units(cost: CostPart) -> Iterable[Row]:
+    """Yield what a token, or else a sample or a step, and an hour of a GPU cost."""
+    noun = cost.token_basis or ""
+    units = {
+        f"1k {noun}": cost.per_1k_tokens,
+        f"million {noun}": cost.per_million_tokens,
+        f"million productive {noun}": cost.per_million_productive_tokens,
+    }
+    if cost.per_million_productive_tokens == cost.per_million_tokens:
+        units.pop(f"million productive {noun}")
+    units |= {
+        "sample": None if noun else cost.per_sample,
+        "step": None if noun or cost.per_sample else cost.per_step,
+        "GPU-hour": cost.per_gpu_hour,
+        "effective GPU-hour": cost.per_effective_gpu_hour,
+    }
+    for unit, money in units.items():
+        if money is not None:
+            yield f"per {unit}", show_money(money, cost.currency)
 
 
 def _describe_energy(energy: EnergyCostPart) -> Renderable:

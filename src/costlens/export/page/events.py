@@ -128,9 +128,10 @@ def _phases(columns: Iterable[Column]) -> Iterator[_Event]:
             stretch = []
 
 
-def _draw(events: Sequence[_Event]) -> Chart:
+def _list_rows(events: Sequence[_Event]) -> list[Spec]:
+    """Return the events as the chart's data, in milliseconds."""
     span_s = max(e.end_s for e in events) - min(e.start_s for e in events)
-    rows = [
+    return [
         {
             "lane": event.lane,
             "a": round(event.start_s * 1000),
@@ -141,6 +142,10 @@ def _draw(events: Sequence[_Event]) -> Chart:
         }
         for event in events
     ]
+
+
+def _draw(events: Sequence[_Event]) -> Chart:
+    rows = _list_rows(events)
     lanes = [lane for lane in _LANES if any(event.lane == lane for event in events)]
     kinds = ["good", "running", "bad", "warn", "gap", *_PHASE_LANES]
     y = {

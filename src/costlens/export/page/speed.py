@@ -58,34 +58,18 @@ def _draw_bins(part: IterationTimePart) -> Iterable[Chart]:
         return
     unit_s = 1.0 if part.median_s is not None and part.median_s >= 1 else 1e-3
     unit = "s" if unit_s == 1.0 else "ms"
-    values = [{"low": lo / unit_s, "high": hi / unit_s, "n": n} for lo, hi, n in bars]
     marks = [
         {"at": s / unit_s, "name": name} for name, s in _quantiles(part).items() if s is not None
     ]
-    scale = {"type": "log", "nice": False}
     title = f"duration ({unit}, logarithmic)"
-    x = quantity("low", title, scale=scale, axis={"format": ",.4~g"})
     spec: Spec = {
         "height": 200,
         "layer": [
-            {
-                "data": {"values": values},
-                "mark": {"type": "rect", "fill": colour("accent"), "fillOpacity": 0.85},
-                "encoding": {
-                    "x": x,
-                    "x2": {"field": "high"},
-                    "y": quantity("zero", axis={"format": ",d", "tickCount": 4}),
-                    "y2": {"field": "n"},
-                    "tooltip": tip(
-                        {
-                            "low": (f"from ({unit})", ".4~g"),
-                            "high": (f"to ({unit})", ".4~g"),
-                            "n": ("iterations", ",d"),
-                        }
-                    ),
-                },
-                "transform": [{"calculate": "0", "as": "zero"}],
-            },
+            _rectangles(
+                [{"low": lo / unit_s, "high": hi / unit_s, "n": n} for lo, hi, n in bars],
+                unit,
+                title,
+            ),
             {
                 "data": {"values": marks},
                 "mark": {"type": "rule", "stroke": colour("text"), "strokeDash": [4, 3]},
@@ -98,6 +82,28 @@ def _draw_bins(part: IterationTimePart) -> Iterable[Chart]:
         f"{name} {show_duration(s)}" for name, s in _quantiles(part).items() if s is not None
     )
     yield Chart("bins-chart", "Iterations by duration", f"Of all iterations: {said}.", spec)
+
+
+def _rectangles(values: list[Spec], unit: str, title: str) -> Spec:
+    """Return the layer with a rectangle for each bin."""
+    scale = {"type": "log", "nice": False}
+    told = {
+        "low": (f"from ({unit})", ".4~g"),
+        "high": (f"to ({unit})", ".4~g"),
+        "n": ("iterations", ",d"),
+    }
+    return {
+        "data": {"values": values},
+        "mark": {"type": "rect", "fill": colour("accent"), "fillOpacity": 0.85},
+        "encoding": {
+            "x": quantity("low", title, scale=scale, axis={"format": ",.4~g"}),
+            "x2": {"field": "high"},
+            "y": quantity("zero", axis={"format": ",d", "tickCount": 4}),
+            "y2": {"field": "n"},
+            "tooltip": tip(told),
+        },
+        "transform": [{"calculate": "0", "as": "zero"}],
+    }
 
 
 def _label(mark: Spec, row: int, title: str) -> Spec:

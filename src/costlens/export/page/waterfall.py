@@ -104,8 +104,8 @@ def _notes(record: RunRecord, *, has_money: bool) -> list[str]:
     return notes
 
 
-def _draw(record: RunRecord, steps: Sequence[_Step], *, has_money: bool) -> Chart:
-    unit = record.cost.currency or "" if has_money else "hours"
+def _list_rows(record: RunRecord, steps: Sequence[_Step], *, has_money: bool) -> list[Spec]:
+    """Return the chart's data: where each step begins and ends, in money or in hours."""
     rows: list[Spec] = []
     level = 0.0
     for step in steps:
@@ -116,6 +116,12 @@ def _draw(record: RunRecord, steps: Sequence[_Step], *, has_money: bool) -> Char
         rows[-1] |= {"size": size, "said": _say(step, record, has_money=has_money)}
         rows[-1]["side"] = _place(start, start + size, rows[0]["to"])
         rows[-1]["share"] = step.spent.time_s / steps[0].spent.time_s
+    return rows
+
+
+def _draw(record: RunRecord, steps: Sequence[_Step], *, has_money: bool) -> Chart:
+    unit = record.cost.currency or "" if has_money else "hours"
+    rows = _list_rows(record, steps, has_money=has_money)
     kinds = ["paid", "waste", "productive", "training"]
     hue = {
         "field": "kind",
