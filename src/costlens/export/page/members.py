@@ -25,7 +25,8 @@ _MAX_ATTEMPTS = 100
 _MAX_RANKS = 128
 _MAX_DRAWN = 256
 _MAX_NAMED = 8
-_TRAINING = frozenset(phase.name.lower() for phase in PRODUCTIVE_PHASES)
+# In their order: a sum of seconds depends on it in its last digit.
+_TRAINING = tuple(phase.name.lower() for phase in PRODUCTIVE_PHASES)
 _TONES: dict[Outcome, Tone] = {
     Outcome.RUNNING: "",
     Outcome.COMPLETED: "good",

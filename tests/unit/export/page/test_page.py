@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -436,3 +439,26 @@ def test_no_finding_is_said_and_says_why(update: dict[str, Any], said: str, tmp_
     text = render_page(make_page(record, History(()), START, "1"), BUNDLE)
     assert said in Document(text).text
     assert '<article class="finding' not in text
+
+
+def test_a_page_is_the_same_in_every_process(tmp_path: Path) -> None:
+    """No sum depends on the order of a set, which is another in each process."""
+    write_run(tmp_path, num_windows=30, num_ranks=2)
+    program = (
+        "import sys; from pathlib import Path\n"
+        "from costlens.storage.runs import open_run\n"
+        "from tests.unit.export.page.test_page import _make\n"
+        "sys.stdout.write(_make(open_run('latest', sys.argv[1]))[1])"
+    )
+    pages = {
+        subprocess.run(
+            [sys.executable, "-c", program, str(tmp_path)],
+            check=True,
+            capture_output=True,
+            encoding="utf-8",
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONIOENCODING": "utf-8"},
+            timeout=100,
+        ).stdout
+        for seed in ("0", "1")
+    }
+    assert len(pages) == 1
