@@ -193,6 +193,25 @@ def iterate_evaluations(trainer: Trainer, stage: str) -> Iterator[tuple[Any, str
         yield getattr(trainer, f"{stage}_loop"), _STAGES[stage]
 
 
+def iterate_exchanges(trainer: Trainer, stage: str) -> Iterator[tuple[Any, str]]:
+    """Yield the methods in which ranks exchange something for every batch, beside gradients.
+
+    Before each fetch Lightning (from 2.6 on) asks the first rank whether it was told to leave, and
+    a rank that is ahead waits there for it.
+
+    Args:
+        trainer: The Trainer.
+        stage: What was called.
+
+    Returns:
+        The object and the name of its method.
+    """
+    if stage == "fit" and trainer.world_size > 1:
+        loop, name = trainer.fit_loop.epoch_loop, "_broadcast_sigterm_tensor"
+        if hasattr(loop, name):
+            yield loop, name
+
+
 def stage_name(stage: str) -> str:
     """Return the name of a stage: train, validation, test or prediction."""
     return _STAGES[stage]

@@ -126,6 +126,9 @@ class TrainerWatch:
         wait = times.timeline.bracket(Phase.DATA_WAIT)
         loading = EdgeScope(AfterScope(self._after_loader), wait)
         self._wrap(trainer.strategy, "process_dataloader", loading)
+        exchange = times.timeline.bracket(Phase.COMMUNICATION)
+        for loop, name in facts.iterate_exchanges(trainer, stage):
+            self._wrap(loop, name, exchange)
         for loop, name in facts.iterate_evaluations(trainer, stage):
             scope = EvaluationScope(times, trainer, name, is_all=stage != "fit")
             self._wrap(loop, "run", scope)
