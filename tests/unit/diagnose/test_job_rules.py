@@ -210,6 +210,15 @@ def test_cpus_do_not_tell_their_collectives() -> None:
     assert isinstance(verdict, Abstention)
 
 
+def test_who_waits_longer_between_batches_waits_for_a_rank_and_not_for_the_exchange() -> None:
+    """Time that is booked as communication counts as far as every rank has it."""
+    ahead = on_cpu(40.0, 40.0, communication=20.0)
+    behind = on_cpu(40.0, 40.0, communication=1.0, callbacks=19.0)
+    assert not isinstance(communication.RULE.judge(make_job(ahead, behind)), Finding)
+    found = find(communication.RULE, make_job(ahead, ahead))
+    assert found.saved_share == pytest.approx(20 / 120, rel=0.01)
+
+
 def test_devices_that_nobody_drives() -> None:
     """Two of eight: a quarter of all that is paid for."""
     ranks = [put(on_device(), n, 8, num_gpus=1, unowned_gpus=None if n else 2) for n in range(6)]

@@ -44,7 +44,8 @@ def _judge(evidence: JobEvidence) -> Verdict:
     if len(evidence.ranks) < _LEAST_RANKS:
         return None
     iteration_s = sum(own.iteration_s for own in evidence.ranks)
-    booked_s = sum(own.time_s["communication"] for own in evidence.ranks)
+    # Who waits longer than that waits for another rank, and not for the exchange.
+    booked_s = len(evidence.ranks) * min(own.time_s["communication"] for own in evidence.ranks)
     is_booked = booked_s >= MIN_SHARE * iteration_s
     lost_s: float | Abstention | None = booked_s if is_booked else _timed_s(evidence)
     how = ""
