@@ -48,6 +48,7 @@ class Plant:
         shape_every: Steps after which a batch has another shape; 0 for never.
         is_uneven: Whether some steps take six times as long as others.
         warm_up_s: What each of the first five steps takes longer.
+        is_bare: Whether the batches come from a generator that nobody can look into.
         num_workers: Workers of the loader.
         num_steps: Steps of a pass.
         num_passes: Passes over the data.
@@ -76,6 +77,7 @@ class Plant:
     shape_every: int = 0
     is_uneven: bool = False
     warm_up_s: float = 0.0
+    is_bare: bool = False
     num_workers: int = 0
     num_steps: int = 60
     num_passes: int = 1
@@ -119,6 +121,7 @@ LOSSES: dict[str, Plant] = {
     "storage_read": Plant(read_s=PLANT_S),
     "too_few_workers": Plant(sample_s=PLANT_S, num_workers=1),
     "slow_collate": Plant(collate_s=PLANT_S),
+    "data_wait": Plant(sample_s=PLANT_S, is_bare=True, loops=("plain",)),
     "worker_startup": Plant(turn_s=0.2, num_workers=1, num_steps=6, num_passes=12),
     "epoch_boundary": Plant(turn_s=0.2, num_steps=6, num_passes=14, loops=("plain",)),
     "slow_callbacks": Plant(callback_s=PLANT_S),

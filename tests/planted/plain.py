@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from functools import partial
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ import torch
 
 from costlens.run import Run
 from tests.planted.causes import DANGERS, Plant
-from tests.planted.data import WIDTH, SlowFileSystem, make_loader
+from tests.planted.data import WIDTH, Samples, SlowFileSystem, make_loader
 
 # A scale that a good step doubles and a skipped one halves stays where it is.
 SCALE = 1024.0
@@ -46,7 +46,11 @@ def train_plainly(plant: Plant, adopt: Callable[[Run], None] = bool) -> Run:
     run.watch(net, optimizer, scaler=scaler)
     adopt(run)
     forward = _compile(net, plant) if plant.compile_s else net
-    loader, kept = make_loader(plant, filesystem), []
+    loader: Iterable[torch.Tensor] = make_loader(plant, filesystem)
+    if plant.is_bare:
+        samples = Samples(plant)
+        loader = (samples[number] for number in range(plant.num_steps))
+    kept = []
     result = SimpleNamespace(item=partial(time.sleep, plant.result_s))
     for _ in range(plant.num_passes):
         for number, batch in enumerate(run.batches(loader, device="cpu")):
