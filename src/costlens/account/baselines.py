@@ -15,6 +15,7 @@ __all__ = ["MAX_BASELINE_BYTES", "parse_baseline", "write_baseline"]
 MAX_BASELINE_BYTES = 1024 * 1024
 _HOW = "costlens compare RUN --save-baseline FILE makes one"
 _MAX_SHOWN = 60
+_MAX_REASON = 120
 
 
 def write_baseline(run: RunSummary) -> bytes:
@@ -35,7 +36,7 @@ def parse_baseline(data: bytes, place: str) -> RunSummary:
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise RecordError(f"{place} is not JSON: {str(error)[:_MAX_SHOWN]}; {_HOW}") from error
+        raise RecordError(f"{place} is not JSON: {str(error)[:_MAX_REASON]}; {_HOW}") from error
     version = document.get("schema_version") if isinstance(document, dict) else None
     if version != BASELINE_SCHEMA:
         raise RecordError(

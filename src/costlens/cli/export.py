@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from costlens.cli.options import Directory, Since, load_config, parse_since
 from costlens.cli.progress import track
-from costlens.errors import ConfigError, CostlensError
+from costlens.errors import ConfigError, CostlensError, RecordError
 
 if TYPE_CHECKING:
     from costlens.account.focus import Account, Cell
@@ -69,7 +70,9 @@ def export(  # noqa: PLR0913 - one parameter an option
     now = time.time()
     since_s = parse_since(since, now)
     folders = _choose(load_config(dir=directory).run_dir, run)
-    rows = _read_rows(folders, Account(account, provider), now, since_s)
+    rows = _read_rows(folders, Account(account, provider), now, since_s, is_named=run is not None)
+    first = [*islice(rows, 1)]  # what cannot be read shows before a file is replaced
+    rows = chain(first, rows)
     if output is not None and output.endswith(".parquet"):
         write_parquet(rows, output)
     else:
@@ -88,12 +91,12 @@ def _choose(run_dir: str, run: str | None) -> list[RunFolder]:
 
 
 def _read_rows(
-    folders: list[RunFolder], account: Account, now: float, since_s: float | None
+    folders: list[RunFolder], account: Account, now: float, since_s: float | None, *, is_named: bool
 ) -> Rows:
     from costlens.account.cost import charge_rank
     from costlens.account.focus import make_rows
     from costlens.export.figures import show_text
-    from costlens.export.record import read_ranks
+    from costlens.export.record import explain_none, read_ranks
     from costlens.observe.last_words import witness_end
     from costlens.storage.runs import is_alive_since
 
@@ -104,6 +107,8 @@ def _read_rows(
             records, problems = read_ranks(folder, now, witness_end)
         except CostlensError as error:
             records, problems = [], [str(error)]
+        if is_named and not records:
+            raise RecordError(explain_none(folder.run_id, problems))
         charges = [charge_rank(record) for record in records]
         num_unpriced = charges.count(None)
         if num_unpriced:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["tune"]
 
 _MAX_S = 30 * 86400.0
+_USUALLY = "10m"
 
 
 class Choice(str, Enum):
@@ -52,14 +53,15 @@ def tune(
         ),
     ] = None,
     lasts: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--for",
             metavar="DURATION",
             help="How long, such as 90s, 10m or 2h, at most 30d; then it is normal again. Each "
             "rank ends by its own clock, so hosts whose clocks differ end apart by as much.",
+            show_default=_USUALLY,
         ),
-    ] = "10m",
+    ] = None,
     rank: Annotated[
         list[int] | None,
         typer.Option(min=0, help="Only this rank; may be given again.", show_default="all ranks"),
@@ -73,7 +75,9 @@ def tune(
     from costlens.observe.last_words import witness_end
     from costlens.storage.runs import open_run
 
-    lasts_s = _parse_duration(lasts)
+    if lasts is not None and detail in {None, Choice.NORMAL}:
+        raise typer.BadParameter("--for goes with --detail steps or --detail off")
+    lasts_s = _parse_duration(lasts or _USUALLY)
     if rank and detail in {None, Choice.NORMAL}:
         raise typer.BadParameter("--rank goes with --detail steps or --detail off")
     folder = open_run(run, load_config(dir=directory).run_dir)

@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped] 
 from google.rpc.status_pb2 import Status  # type: ignore[import-untyped] # the same
 
 from costlens.errors import ConfigError
+from costlens.export.endpoint_url import find_fault, show_endpoint
 from costlens.export.otel_lines import decode_line
 from costlens.export.otel_replies import accept, safe_text
 from costlens.export.otel_session import WatchedSession
@@ -46,10 +47,11 @@ def make_sender(url: str, protocol: Protocol) -> Sender:
     Raises:
         ConfigError: If the address is not one, or a certificate cannot be read.
     """
-    if protocol == "http/protobuf" and not url.lower().startswith(("http://", "https://")):
+    fault = find_fault(url, needs_scheme=protocol == "http/protobuf")
+    if fault is not None:
         raise ConfigError(
-            "--endpoint must start with http:// or https:// for the protocol http/protobuf, such "
-            "as http://collector:4318; for a gRPC collector add --protocol grpc"
+            f"--endpoint must be a URL such as http://collector:4318, got {show_endpoint(url)!r}: "
+            f"{fault}; for a gRPC collector add --protocol grpc"
         )
     asked = {f"OTEL_{signal.upper()}_EXPORTER": "otlp" for signal in SIGNALS}
     asked |= {f"OTEL_EXPORTER_OTLP_{signal.upper()}_PROTOCOL": protocol for signal in SIGNALS}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from costlens.account.ledger import merge_readable, parse_records, settle
 from costlens.account.use import measure_use
@@ -22,17 +22,25 @@ from costlens.core.run_record import RunRecord
 from costlens.core.snapshot import Snapshot
 from costlens.core.training_records import WindowPart
 from costlens.core.trouble_records import LastWordsPart
-from costlens.errors import StorageError
+from costlens.errors import RecordError, StorageError
 from costlens.export.practice_parts import list_checks
 from costlens.export.run_findings import find_causes
 from costlens.storage.run_folder import MAX_RECORD_BYTES, RunFolder
 
-__all__ = ["RecordExporter", "Witness", "make_window_part", "read_ranks", "read_run"]
+__all__ = [
+    "RecordExporter",
+    "Witness",
+    "explain_none",
+    "make_window_part",
+    "read_ranks",
+    "read_run",
+]
 
 Witness = Callable[[RankRecord], LastWordsPart | None]
 """Says what is known of a process that is gone; None if it may live."""
 
 WINDOWS_PER_SEGMENT = 60
+_MAX_TOLD = 3
 _MAX_PENDING = 10 * WINDOWS_PER_SEGMENT
 
 
@@ -207,11 +215,28 @@ def read_run(folder: RunFolder, now: float, witness: Witness | None = None) -> R
     """
     records, problems, ends = _read_ends(folder, witness)
     silent = _find_silent(folder, {record.attempt.number for record in records.values()})
+    if not records:
+        raise RecordError(explain_none(folder.run_id, [*problems, *silent]))
     run = merge_readable(records, [*problems, *silent], now=now, ends=ends)
     settled = faults.call("diagnose.settle", settle, [*records.values()], now, ends)
     causes = settled and faults.call("diagnose.run", find_causes, settled[0])
     checks = faults.call("diagnose.practice", list_checks, run) or []
     return run.model_copy(update={**(causes or {}), "practice": checks})
+
+
+def explain_none(run_id: str, problems: Sequence[str]) -> str:
+    """Return why a run has no record that could be shown, and what to do.
+
+    Args:
+        run_id: The run.
+        problems: What could not be read.
+    """
+    more = f", and {len(problems) - _MAX_TOLD} more" if len(problems) > _MAX_TOLD else ""
+    why = f": {'; '.join(problems[:_MAX_TOLD])}{more}" if problems else ""
+    return (
+        f"run {run_id!r} has no readable record yet{why}; while it runs it writes one at every "
+        "heartbeat, else the log of its job tells why it ended"
+    )
 
 
 def read_ranks(

@@ -15,6 +15,7 @@ from costlens.errors import CheckpointError, StorageError
 from costlens.protect.commit import folder_of, manifest_key
 from costlens.protect.manifest import CheckpointName, Manifest, MisfitError
 from costlens.protect.shard_reader import check_sizes, read_buffer, read_objects, read_skeleton
+from costlens.storage.json_object import decode_object
 from costlens.storage.names import safe_name
 from costlens.storage.store import Store
 
@@ -328,7 +329,7 @@ class Shelf:
             if isinstance(data, StorageError):
                 continue
             try:
-                yield name, str(json.loads(data)["reason"])
+                yield name, str(decode_object(data)["reason"])
             except (ValueError, KeyError, TypeError):
                 yield name, "it is not usable"
 

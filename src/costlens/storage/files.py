@@ -81,7 +81,7 @@ def read_bounded(url: str, max_bytes: int) -> bytes:
         StorageError: If there is no such file, or it cannot be read, or is too large.
     """
     location = parse_location(url)
-    with Translated(location, "read the file"):
+    with Translated(location, "read", is_whole=True):
         fs, path = _open(location)
         with closing(fs.open(path, "rb")) as file:
             data: bytes = file.read(max_bytes + 1)
@@ -106,7 +106,7 @@ def write_whole(url: str, data: bytes) -> None:
     """
     location = parse_location(url)
     if location.path is not None:
-        with Translated(location, "write the file"):
+        with Translated(location, "write", is_whole=True):
             replace_file(location.path, data)
         return
     place, _, name = url.rstrip("/").rpartition("/")
@@ -179,7 +179,7 @@ def find_files(url: str) -> list[FoundFile]:
         StorageError: If it names nothing, or cannot be listed.
     """
     location = parse_location(url)
-    with Translated(location, "list the files"):
+    with Translated(location, "list", is_whole=True):
         fs, path = _open(location)
         if has_magic(path):
             root, found = _root_of(path), fs.glob(path, detail=True)

@@ -7,12 +7,12 @@ for the launch key that all of them share, and the others find the claim.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from costlens.storage.json_object import decode_object
 from costlens.storage.names import new_run_id, safe_name
 from costlens.storage.run_folder import RunFolder, claim_run_id
 from costlens.storage.store import Store
@@ -210,7 +210,7 @@ def _is_over(folder: RunFolder, attempt: int, claim: dict[str, object]) -> bool:
     if record is None:
         return False
     with suppress(ValueError, KeyError, TypeError):
-        return json.loads(record)["attempt"]["outcome"] in _OVER
+        return decode_object(record)["attempt"]["outcome"] in _OVER  # type: ignore[index]
     return False
 
 
@@ -233,5 +233,5 @@ def _last_seen_s(folder: RunFolder, attempt: int, claim: dict[str, object]) -> f
     record = folder.read_record(attempt, rank) if isinstance(rank, int) else None
     if record is not None:
         with suppress(ValueError, KeyError, TypeError):
-            return float(json.loads(record)["attempt"]["heartbeat_time"])
+            return float(decode_object(record)["attempt"]["heartbeat_time"])  # type: ignore[index]
     return wall_ns / 1e9 if isinstance(wall_ns, int) else math.inf

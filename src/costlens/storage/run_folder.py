@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 
 from costlens.errors import StorageError
+from costlens.storage.json_object import decode_object
 from costlens.storage.names import safe_name
 from costlens.storage.segments import join_lines, write_closed
 from costlens.storage.store import Store
@@ -22,6 +23,8 @@ from costlens.storage.telemetry_folder import TelemetryFolder
 __all__ = ["MAX_CONTROL_BYTES", "MAX_RECORD_BYTES", "RunFolder", "claim_run_id"]
 
 MAX_RECORD_BYTES = 256 * 1024
+# A later costlens may allow more; beyond it somebody has put something else in the place.
+_MOST_READ_BYTES = 16 * MAX_RECORD_BYTES
 MAX_CONTROL_BYTES = 16 * 1024
 _CLAIM = re.compile(r"([0-9]{4,6})\.json")
 _RECORD = re.compile(r"record-(0|[1-9][0-9]{0,18})-(0|[1-9][0-9]{0,18})\.json")
@@ -157,20 +160,28 @@ class RunFolder:
     def read_records(self) -> tuple[dict[str, dict[str, object]], list[str]]:
         """Return all records by the name of their file, and what is wrong with those left out.
 
-        In the order of attempts and ranks. What looks like a record and is none is told, too. One
-        listing and one read a record; object stores are asked side by side.
+        In the order of attempts and ranks. What looks like a record and is none is told, too. Two
+        listings and one read a record; object stores are asked side by side.
 
         Raises:
             StorageError: If the store cannot be listed.
         """
         names = self._store.children(self.run_id)
-        numbers = sorted(_numbers(_RECORD, names))
+        sizes = self._store.sizes(self.run_id)
+        huge = {name for name, num_bytes in sizes.items() if num_bytes > _MOST_READ_BYTES}
+        numbers = sorted(_numbers(_RECORD, (name for name in names if name not in huge)))
         keys = {self._record_key(*pair): f"record-{pair[0]}-{pair[1]}.json" for pair in numbers}
         records, problems = self._read_json(keys)
         odd = [
             f"{name}: it looks like a record and is none; it is left out"
             for name in names
             if _LIKE_RECORD.fullmatch(name) and not _RECORD.fullmatch(name)
+        ]
+        odd += [
+            f"{name}: it has {sizes[name]} bytes and a record {MAX_RECORD_BYTES} at most; it is "
+            "left out"
+            for name in sorted(huge)
+            if _RECORD.fullmatch(name)
         ]
         return {keys[key]: records[key] for key in keys if key in records}, [*problems, *odd]
 
@@ -377,10 +388,4 @@ def _from_json(data: bytes | StorageError) -> dict[str, object]:
     """Return the object in `data`; raises ValueError where it is none, or `data` itself."""
     if isinstance(data, StorageError):
         raise data
-    try:
-        value = json.loads(data)
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
-    if not isinstance(value, dict):
-        raise ValueError(f"a JSON object is needed, got {type(value).__name__}")  # noqa: TRY004 - the data is wrong, not the code
-    return value
+    return decode_object(data)

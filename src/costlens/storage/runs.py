@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import calendar
 import difflib
-import json
 import re
 import time
 from contextlib import suppress
 
 from costlens.errors import RunNotFoundError, StorageError
+from costlens.storage.json_object import decode_object
+from costlens.storage.location import parse_location
 from costlens.storage.names import safe_name
 from costlens.storage.run_folder import RunFolder
 from costlens.storage.store import Store
@@ -46,9 +47,13 @@ def is_alive_since(folder: RunFolder, since: float) -> bool:
     try:
         newest = max(folder.attempts(), default=0)
         record = folder.read_record(newest, 0)
-        return record is None or float(json.loads(record)["attempt"]["heartbeat_time"]) >= since
+        return record is None or _read_heartbeat(record) >= since
     except (StorageError, ValueError, KeyError, TypeError):
         return True
+
+
+def _read_heartbeat(record: bytes) -> float:
+    return float(decode_object(record)["attempt"]["heartbeat_time"])  # type: ignore[index]
 
 
 def open_run(text: str, run_dir: str) -> RunFolder:
@@ -59,9 +64,12 @@ def open_run(text: str, run_dir: str) -> RunFolder:
         run_dir: The path or URL that holds the folders of runs, for the latter.
 
     Raises:
+        ConfigError: If the text can be neither a path nor a URL.
         RunNotFoundError: If there is no such run, or more than one fits.
         StorageError: If the place cannot be listed.
     """
+    if "/" in text:
+        parse_location(text)  # so that an error shows it whole
     place, _, name = text.rstrip("/").rpartition("/")
     is_path = "://" in text or text.startswith(_PATH_STARTS)
     # Of s3://bucket there is nothing above that could be listed.

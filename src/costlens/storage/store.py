@@ -202,7 +202,7 @@ class Store:
         with Translated(self._location, f"read {len(keys)} objects"):
             found = self._opened().read_many([_checked(key) for key in keys])
         return {
-            key: _storage_error(self._location, f"read {key!r}", data)
+            key: _storage_error(self._location, f"read {key!r} in", data)
             if isinstance(data, Exception)
             else data
             for key, data in found.items()
@@ -216,7 +216,7 @@ class Store:
         Raises:
             StorageError: If the store cannot be listed.
         """
-        with Translated(self._location, f"list {prefix!r}"):
+        with Translated(self._location, _list(prefix)):
             return sorted(self._opened().walk(_checked(prefix) if prefix else ""))
 
     def children(self, prefix: str = "") -> _Names:
@@ -227,7 +227,7 @@ class Store:
         Raises:
             StorageError: If the store cannot be listed.
         """
-        with Translated(self._location, f"list {prefix!r}"):
+        with Translated(self._location, _list(prefix)):
             return sorted(self._opened().children(_checked(prefix) if prefix else ""))
 
     def sizes(self, prefix: str = "") -> dict[str, int]:
@@ -238,7 +238,7 @@ class Store:
         Raises:
             StorageError: If the store cannot be listed.
         """
-        with Translated(self._location, f"list {prefix!r}"):
+        with Translated(self._location, _list(prefix)):
             found = self._opened().sizes(_checked(prefix) if prefix else "")
         return dict(sorted(found.items()))
 
@@ -251,7 +251,7 @@ class Store:
         Raises:
             StorageError: If the store cannot be listed.
         """
-        with Translated(self._location, f"list {prefix!r}"):
+        with Translated(self._location, _list(prefix)):
             return self._opened().versions(_checked(prefix) if prefix else "")
 
     def written_s(self, key: str) -> float | None:
@@ -312,11 +312,16 @@ class Translated:
 
     A plug-in's exceptions are not known here (those of botocore, aiohttp and azure are no
     OSErrors), so all of them are translated; nothing is swallowed.
+
+    Args:
+        location: The place.
+        action: What is done in it, such as ``write 'a/b'``.
+        is_whole: Whether it is done with the place itself, such as ``read``.
     """
 
-    def __init__(self, location: Location, action: str) -> None:
+    def __init__(self, location: Location, action: str, *, is_whole: bool = False) -> None:
         self._location = location
-        self._action = action
+        self._action = action if is_whole else f"{action} in"
 
     def __enter__(self) -> None:
         pass
@@ -332,6 +337,10 @@ class Translated:
         translated = _storage_error(self._location, self._action, error)
         # The plug-in's own text may repeat the URL, and a traceback prints causes unredacted.
         raise translated from (None if self._location.has_secret else error)
+
+
+def _list(prefix: str) -> str:
+    return f"list {prefix!r}" if prefix else "list names"
 
 
 def _load(location: Location) -> None:
@@ -367,12 +376,14 @@ def _storage_error(location: Location, action: str, error: Exception) -> Storage
     """Return the error to raise: what failed, where, why (with the errno's name), what to do."""
     number = _errno(error)
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    if number == errno.ENOENT and not getattr(error, "errno", None):
+        text = os.strerror(number)  # the plug-in says nothing but the path
     if location.path is None:
         text = location.scrub(text)
     name = f" ({errno.errorcode[number]})" if number in errno.errorcode else ""
     is_missing = isinstance(error, ImportError)
     remedy = "install that package" if is_missing else _REMEDIES.get(number, _REMEDY)
-    translated = StorageError(f"cannot {action} in {location.shown}: {text}{name}; {remedy}")
+    translated = StorageError(f"cannot {action} {location.shown}: {text}{name}; {remedy}")
     translated.errno = number or None
     return translated
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from costlens.errors import StorageError
+from costlens.storage.json_object import decode_object
 from costlens.storage.segments import write_closed
 from costlens.storage.store import Store
 
@@ -177,15 +178,12 @@ class TelemetryFolder:
         key = self._progress_key(segment, endpoint_key)
         data = self._store.read(key)
         try:
-            note = json.loads(data or b"{}")
+            return decode_object(data or b"{}")
         except ValueError:
-            note = None
-        if not isinstance(note, dict):
             raise StorageError(
                 f"{key!r} in {self._store.shown_url} does not say how far a replay has come; "
                 "remove it to send that segment again from its first line"
-            )
-        return note
+            ) from None
 
     def _key(self, segment: Segment) -> str:
         return f"{self._folder}/{segment.name}"

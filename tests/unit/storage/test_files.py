@@ -39,7 +39,7 @@ def test_a_file_is_read_up_to_its_bound(place: tuple[str, Put]) -> None:
     assert read_bounded(f"{root}/a.toml", 5) == b"12345"
     with pytest.raises(StorageError, match="larger than 4 bytes"):
         read_bounded(f"{root}/a.toml", 4)
-    with pytest.raises(StorageError, match="cannot read the file"):
+    with pytest.raises(StorageError, match=r"cannot read .*No such file or directory"):
         read_bounded(f"{root}/none.toml", 4)
 
 
@@ -64,7 +64,7 @@ def test_nothing_is_an_error(place: tuple[str, Put]) -> None:
     root, _ = place
     with pytest.raises(StorageError, match="names no file"):
         find_files(f"{root}/*.bin")
-    with pytest.raises(StorageError, match="cannot list the files"):
+    with pytest.raises(StorageError, match=r"cannot list .*No such file or directory"):
         find_files(f"{root}/none.bin")
 
 
