@@ -90,15 +90,7 @@ class Session:
             let_ranks_agree(parts, clock, launch_key)
         self._spending = Spending(config, state, clock, find_folder, parts.boundaries)
         self._findings = Findings(state)
-        self.end = RunEnd(
-            parts.recorder,
-            state,
-            config.preemption_signals,
-            # The flush has its own deadline on the pipeline thread; the extra second is for the
-            # record itself.
-            end_timeout_s=config.flush_timeout_s + 1.0,
-            is_interactive=is_interactive(),
-        )
+        self.end = _make_end(config, parts)
 
     @property
     def proposed_run_id(self) -> str:
@@ -300,6 +292,18 @@ class Session:
             detail=self.parts.state.detail,
             control_failures=self._lookout.num_control_failures,
         )
+
+
+def _make_end(config: Config, parts: Parts) -> RunEnd:
+    return RunEnd(
+        parts.recorder,
+        parts.state,
+        config.preemption_signals,
+        # The flush has its own deadline on the pipeline thread; the extra second is for the record
+        # itself.
+        end_timeout_s=config.flush_timeout_s + 1.0,
+        is_interactive=is_interactive(),
+    )
 
 
 def _make_context(parts: Parts, run_id: str) -> RunContext:

@@ -118,11 +118,7 @@ def build_parts(
     parts = Parts(
         timeline=recorder.timeline,
         recorder=recorder,
-        totals=Totals(
-            KeepPolicy(every=config.iteration_span_every),
-            has_device=drives.has_events,
-            pass_waits=sources.loader.waits,
-        ),
+        totals=_totals(config, drives, sources),
         quality=QualityBook(),
         values=DeviceValues(clock),
         state=state,
@@ -156,6 +152,14 @@ def _recorder(config: Config, clock: Clock, start_ns: int) -> Recorder:
         ) from error
 
     return RangedRecorder(RangedTimeline(clock, start_ns, make_ranges(config.ranges)))
+
+
+def _totals(config: Config, drives: Drives, sources: HostSources) -> Totals:
+    return Totals(
+        KeepPolicy(every=config.iteration_span_every),
+        has_device=drives.has_events,
+        pass_waits=sources.loader.waits,
+    )
 
 
 def _run_part(config: Config, framework: str) -> RunPart:

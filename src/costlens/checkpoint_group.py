@@ -61,12 +61,7 @@ def join_ranks(
     agreement = let_ranks_agree(parts, clock, purpose)
     board = find_board(f"{purpose}/checkpoints/{next(_turns)}")
     if agreement is None or board is None:
-        raise ConfigError(
-            f"checkpoint_url cannot be {config.checkpoint_url!r} (from"
-            f" {config.source_of('checkpoint_url')}) in a job of {world_size} ranks without a"
-            " process group, for its ranks could not save at one step; call run.checkpoints after"
-            " torch.distributed.init_process_group"
-        )
+        raise _tell_no_group(config, world_size)
     meeting = Meeting(board, rank, world_size, clock=clock)
     exchange = ShardExchange(store, identity.run_id, board, rank, world_size, clock=clock)
     keeper = GroupKeeper(
@@ -89,3 +84,12 @@ def join_ranks(
     if rank == 0:
         keeper.shelf.sweep(time.time())
     return keeper, GroupSave(parts.boundaries, agreement, meeting, parts.state, clock)
+
+
+def _tell_no_group(config: Config, world_size: int) -> ConfigError:
+    return ConfigError(
+        f"checkpoint_url cannot be {config.checkpoint_url!r} (from"
+        f" {config.source_of('checkpoint_url')}) in a job of {world_size} ranks without a"
+        " process group, for its ranks could not save at one step; call run.checkpoints after"
+        " torch.distributed.init_process_group"
+    )

@@ -9,6 +9,18 @@ from costlens.export.page.parts import Cell, Figure, Section, Table, Tone, known
 
 __all__ = ["describe_practice", "describe_watching"]
 
+# Words, the field of the record, and whether it counts what was lost.
+_COUNTS = {
+    "windows closed": ("num_windows", False),
+    "iterations not recorded in detail": ("rows_dropped", True),
+    "spans dropped": ("spans_dropped", True),
+    "quality names dropped": ("quality_dropped", True),
+    "device values dropped": ("values_dropped", True),
+    "record writes failed": ("record_failures", True),
+    "iterations without device time": ("iterations_unresolved", False),
+    "requests not read": ("control_failures", True),
+}
+
 _TONES: dict[str, Tone] = {"pass": "good", "fail": "bad", "unknown": "muted"}
 _MARKS = {"pass": "✓ pass", "fail": "✗ fail", "unknown": "? unknown"}
 
@@ -44,17 +56,7 @@ def describe_watching(record: RunRecord) -> Section:
             ),
         ]
     ]
-    counts = {
-        "windows closed": ("num_windows", False),
-        "iterations not recorded in detail": ("rows_dropped", True),
-        "spans dropped": ("spans_dropped", True),
-        "quality names dropped": ("quality_dropped", True),
-        "device values dropped": ("values_dropped", True),
-        "record writes failed": ("record_failures", True),
-        "iterations without device time": ("iterations_unresolved", False),
-        "requests not read": ("control_failures", True),
-    }
-    for words, (name, is_loss) in counts.items():
+    for words, (name, is_loss) in _COUNTS.items():
         count = getattr(seen, name)
         tone: Tone = "bad" if is_loss and count else ""
         rows.append([words, known(show_count(count), count, f"telemetry.{name}", tone)])
@@ -66,7 +68,7 @@ def describe_watching(record: RunRecord) -> Section:
         ]
         for place, count in seen.faults.items()
     ]
-    lost = sum(getattr(seen, name) for name, is_loss in counts.values() if is_loss)
+    lost = sum(getattr(seen, name) for name, is_loss in _COUNTS.values() if is_loss)
     lead = "Nothing was lost." if not lost and not seen.faults else "Something was lost or failed."
     notes = list(record.problems)
     return Section(
