@@ -7,6 +7,7 @@ segments beside it. Nothing here raises: what could not be written is counted an
 from __future__ import annotations
 
 import errno
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -41,6 +42,7 @@ Witness = Callable[[RankRecord], LastWordsPart | None]
 
 WINDOWS_PER_SEGMENT = 60
 _MAX_TOLD = 3
+_OF_RECORD = re.compile(r"record-([0-9]+)-[0-9]+\.json: ")
 _MAX_PENDING = 10 * WINDOWS_PER_SEGMENT
 
 
@@ -214,7 +216,10 @@ def read_run(folder: RunFolder, now: float, witness: Witness | None = None) -> R
         RecordError: If no record in it can be read.
     """
     records, problems, ends = _read_ends(folder, witness)
-    silent = _find_silent(folder, {record.attempt.number for record in records.values()})
+    known = {record.attempt.number for record in records.values()}
+    # A record that cannot be read is none that was never written.
+    known |= {int(found[1]) for each in problems if (found := _OF_RECORD.match(each))}
+    silent = _find_silent(folder, known)
     if not records:
         raise RecordError(explain_none(folder.run_id, [*problems, *silent]))
     run = merge_readable(records, [*problems, *silent], now=now, ends=ends)

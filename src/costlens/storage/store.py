@@ -22,7 +22,7 @@ __all__ = ["Store", "Translated"]
 _Names: TypeAlias = "list[str]"  # inside the class, `list` is the method
 
 _REMEDIES = {
-    errno.EACCES: "make it writable for this user, or choose another place",
+    errno.EACCES: "give this user access to it, or choose another place",
     errno.EDQUOT: "raise the quota, remove old runs, or choose another place",
     errno.EINVAL: "remove or rename it",
     errno.EISDIR: "name a file, or remove the folder that is in the way",
@@ -30,7 +30,7 @@ _REMEDIES = {
     errno.ENOENT: "check the name, and that the folder or bucket exists",
     errno.ENOSPC: "free some space, or choose another place",
     errno.ENOTDIR: "a file is in the way: remove it, or choose another place",
-    errno.EPERM: "make it writable for this user, or choose another place",
+    errno.EPERM: "give this user access to it, or choose another place",
     errno.EPROTONOSUPPORT: "write a path, or a scheme such as s3://, gs:// or az://",
     errno.EROFS: "choose a place that is not mounted read-only",
 }

@@ -124,6 +124,7 @@ def test_a_broken_record_is_told_with_run_and_reason(cli: Cli, place: Path, name
         code, out, err = cli(*command.replace("ID", name).split())
         assert (code, out, len(err.splitlines())) == (1, "", 1), command
         assert f"run '{name}' has no readable record yet: record-1-0.json: " in err
+        assert "left no record" not in err, "it did, and nobody can read it"
     target = place / "kept.csv"
     target.write_text("mine")
     assert cli("export", name, "-o", str(target))[0] == 1

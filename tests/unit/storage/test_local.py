@@ -28,7 +28,7 @@ def temporaries(folder: Path) -> list[str]:
     ("number", "remedy"),
     [
         (errno.EROFS, "not mounted read-only"),
-        (errno.EACCES, "make it writable"),
+        (errno.EACCES, "give this user access"),
         (errno.EDQUOT, "raise the quota"),
         (errno.ENOSPC, "free some space"),
     ],

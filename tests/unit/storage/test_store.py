@@ -130,7 +130,7 @@ def test_a_conflict_without_a_name_is_a_conflict(plugin: type[Plugin]) -> None:
     assert not store.create("a", b"2")
     assert store.read("a") == b"1"
     plugin.raises = PermissionError("no")
-    with pytest.raises(StorageError, match=r"\(EACCES\).*make it writable"):
+    with pytest.raises(StorageError, match=r"\(EACCES\).*give this user access"):
         store.create("b", b"1")
 
 
