@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from costlens.diagnose.copies import copied_s
-from costlens.diagnose.data_supply import is_paced_by_loader
+from costlens.diagnose.data_supply import is_paced_by_loader, steady_wait_s
 from costlens.diagnose.finding import Abstention, Remedy, Verdict
 from costlens.diagnose.launching import MIN_IDLE_SHARE
 from costlens.diagnose.measures import MIN_SHARE, is_event, is_on_device, percent
@@ -45,9 +45,12 @@ def held_up_s(evidence: Evidence, phase: str) -> float | None:
     if idle is None:
         return None
     idle = max(0.0, idle - copied_s(evidence))
-    return (
-        min(idle, evidence.host_s[phase]) if idle >= MIN_IDLE_SHARE * evidence.iteration_s else 0.0
-    )
+    if idle < MIN_IDLE_SHARE * evidence.iteration_s:
+        return 0.0
+    if evidence.now.loading is not None and evidence.now.loading.num_workers == 0:
+        # Making a batch is work of the same host: less of any is as good as less of another.
+        idle += steady_wait_s(evidence)
+    return min(idle, evidence.host_s[phase])
 
 
 def judge_between(

@@ -15,7 +15,13 @@ from costlens.diagnose.measures import is_on_device, rise
 if TYPE_CHECKING:
     from costlens.diagnose.evidence import Evidence
 
-__all__ = ["MIN_IDLE_SHARE", "MIN_SYNC_SHARE", "Launching", "find_launching"]
+__all__ = [
+    "MIN_IDLE_SHARE",
+    "MIN_SYNC_SHARE",
+    "Launching",
+    "behind_queue_s",
+    "find_launching",
+]
 
 MIN_IDLE_SHARE = 0.08
 """Least share of the time for idling to count: below it is the noise of a sampled utilization."""
@@ -27,7 +33,8 @@ every now and then."""
 _LEAST_LOOKS = 20
 
 # In these phases the host does something else than launching kernels.
-_OTHERWISE = ("transfer", "callbacks", "logging", "communication", "other")
+_OWN_WORK = ("callbacks", "logging", "other")
+_OTHERWISE = ("transfer", "communication", *_OWN_WORK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +62,20 @@ class Launching:
     def unexplained_s(self) -> float:
         """Return the idling that nothing but launching explains."""
         return max(0.0, self.idle_s - self.otherwise_s)
+
+
+def behind_queue_s(evidence: Evidence) -> float:
+    """Return what the host does beside launching kernels and waiting for results, in seconds.
+
+    A loop that makes its batches itself does so as well.
+
+    Args:
+        evidence: The evidence.
+    """
+    loading = evidence.now.loading
+    makes_batches = loading is not None and loading.num_workers == 0
+    names = (*_OWN_WORK, "data_wait") if makes_batches else _OWN_WORK
+    return sum(evidence.host_s[name] for name in names)
 
 
 def find_launching(evidence: Evidence) -> Launching | None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from costlens.core.durations import Sketch
 from costlens.diagnose.collectives import late_s
 from costlens.diagnose.data_supply import steady_wait_s
-from costlens.diagnose.measures import MIN_SHARE
+from costlens.diagnose.measures import MIN_SHARE, is_on_device
 
 if TYPE_CHECKING:
     from costlens.diagnose.evidence import Evidence
@@ -95,7 +95,12 @@ def _share_at_once(ranks: Sequence[Evidence], waits: Mapping[int, float]) -> flo
         return 0.0
     iteration_s = sum(own.iteration_s for own in ranks)
     late_share = late * sum(own.num_iterations for own in ranks) / iteration_s
-    return sum(waits.values()) / len(waits) + late_share
+    share = sum(waits.values()) / len(waits) + late_share
+    if not all(is_on_device(own) for own in ranks):
+        return share
+    # Beside devices hosts are late for more than batches: of that, no more than making these takes.
+    most = max(own.host_s["data_wait"] / own.iteration_s for own in ranks)
+    return min(share, max(most, longest))
 
 
 def _has_workers(own: Evidence) -> bool:

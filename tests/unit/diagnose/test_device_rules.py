@@ -83,6 +83,34 @@ def test_waits_for_results_let_host_and_device_take_turns() -> None:
     assert small_batch.RULE.judge(evidence) is None
 
 
+def test_a_queue_of_kernels_hides_only_so_much_of_logging() -> None:
+    """Host and device take turns for 60 and 40 s; logging takes 40 of the host's.
+
+    Launching takes 30 s: 6000 kernels an iteration at most, so that a queue of 1024 holds work for
+    6.8 s, and 33 s of logging show.
+    """
+    evidence = on_device(
+        host_s={"logging": 40.0, "compute": 60.0},
+        gpu=idling(60.0),
+        looks=LooksPart(num_iterating=200, in_sync=60),
+    )
+    found = find(sync_points.RULE, evidence)
+    assert found.saved_share == pytest.approx((60 - 40 + 6.83) / 120, rel=0.01)
+
+
+def test_without_waits_for_results_batches_are_made_beside_the_device() -> None:
+    """A loop that makes its batches itself, in 20 s: 10 of them would be hidden as well."""
+    evidence = on_device(
+        {"data_wait": 20.0, "compute": 80.0},
+        host_s={"data_wait": 20.0, "compute": 80.0},
+        gpu=idling(60.0),
+        looks=LooksPart(num_iterating=200, in_sync=150),
+        loading=LoadingPart(num_workers=0),
+    )
+    found = find(sync_points.RULE, evidence)
+    assert found.saved_share == pytest.approx((40 + 10.24) / 120, rel=0.01)
+
+
 def test_idling_that_hooks_explain_is_theirs() -> None:
     """A host that waits for the loss, and then works in hooks for 30 s, is slow in its hooks."""
     looks = LooksPart(num_iterating=200, in_sync=100)
@@ -122,7 +150,17 @@ def test_small_batches_on_an_empty_device() -> None:
     evidence = on_device(gpu=gpu, loading=LoadingPart(batch_size=4))
     found = find(small_batch.RULE, evidence)
     assert found.saved_share == pytest.approx(60 / 120, rel=0.01)
+    assert found.is_least, "nobody tells how much of the device its kernels fill"
     assert "batch_size=32 instead of 4" in found.remedies[0].text
+
+
+def test_small_batches_on_a_device_that_tells_how_full_it_is() -> None:
+    """Kernels of 40 s keep half of the units busy that full ones do: 20 s are enough for them."""
+    activity = {"activity_busy_s": {"sm": 0.85 * 20.0}, "activity_s": 120.0}
+    gpu = idling(60.0, memory_peak_bytes=8 * GIBIBYTE, **activity)
+    found = find(small_batch.RULE, on_device(gpu=gpu))
+    assert found.saved_share == pytest.approx(80 / 120, rel=0.01)
+    assert not found.is_least
 
 
 def test_a_device_without_free_memory_takes_no_larger_batch() -> None:
@@ -160,6 +198,18 @@ def test_32_bits_on_tensor_cores() -> None:
     assert found.saved_share == pytest.approx(100 / 3 / 120, rel=0.01)
     assert found.is_least
     assert "bf16" in found.remedies[0].text
+
+
+def test_a_faster_device_hides_less_of_its_hosts_work() -> None:
+    """Callbacks of 15 s run behind the queue: of a queue a third shorter, a third of them shows."""
+    precision = PrecisionPart(requested="off", effective="fp32", reason="a default")
+    evidence = on_device(
+        host_s={"callbacks": 15.0, "compute": 85.0},
+        precision=precision,
+        rank={"accelerator": "NVIDIA H100 80GB HBM3"},
+    )
+    found = find(full_precision.RULE, evidence)
+    assert found.saved_share == pytest.approx((100 - 15) / 3 / 120, rel=0.01)
 
 
 @pytest.mark.parametrize(("exposed_s", "reducing_s"), [(0.03, 30.0), (None, 10.0)])

@@ -97,6 +97,17 @@ def test_one_slow_callback_is_an_event() -> None:
     assert slow_callbacks.RULE.judge(evidence) is None
 
 
+def test_slow_hooks_of_a_loop_that_makes_its_batches_itself() -> None:
+    """The device stands still for 30 s and waits 15 s for batches: 40 s of hooks explain both."""
+    evidence = on_device(
+        {"data_wait": 15.0, "compute": 85.0},
+        host_s={"data_wait": 15.0, "callbacks": 40.0, "compute": 45.0},
+        gpu=make_gpu((100 - 45) / 120, 120.0),
+        loading=LoadingPart(num_workers=0),
+    )
+    assert find(slow_callbacks.RULE, evidence).saved_share == pytest.approx(40 / 120, rel=0.01)
+
+
 def test_slow_hooks_behind_a_starving_loader_save_nothing() -> None:
     """Workers set the pace: without the hook the loop would wait for as long."""
     evidence = make_evidence(

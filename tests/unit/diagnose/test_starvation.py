@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
+from costlens.core.loading_records import LoadingPart
 from costlens.core.torch_records import AllReducePart
 from costlens.diagnose.evidence import Evidence
 from costlens.diagnose.finding import Finding
 from costlens.diagnose.job import JOB_RULES
 from costlens.diagnose.job_evidence import JobEvidence
-from tests.unit.diagnose.scenes import NUM, starving
+from tests.unit.diagnose.scenes import NUM, on_device, starving
 from tests.unit.diagnose.test_job_rules import make_job
 
 BURSTS = (0.06,) * (NUM // 2) + (0.14,) * (NUM // 2)
@@ -92,6 +93,20 @@ def test_such_loops_wait_for_the_latest_of_them_in_the_all_reduce() -> None:
     found = find_all(make_job(*[own] * 4))
     assert set(found) == {"data_preprocessing"}
     assert found["data_preprocessing"].saved_share == pytest.approx(46 / 120, rel=0.01)
+
+
+def test_what_hosts_are_late_for_besides_is_not_the_batches() -> None:
+    """A device waits 20 ms for its batch and 30 for later ranks; hosts load for 35 at most."""
+    reduce = AllReducePart(num_sampled=10, exposed_s=0.3, least_exposed_s=0.0)
+    own = on_device(
+        {"data_wait": 20.0, "compute": 80.0},
+        host_s={"data_wait": 35.0, "callbacks": 15.0, "compute": 50.0},
+        loading=LoadingPart(num_workers=0),
+        all_reduce=reduce,
+    )
+    starvation = make_job(*[own] * 4).starvation
+    assert starvation is not None
+    assert starvation.share == pytest.approx(0.35, rel=0.01)
 
 
 def test_one_loop_that_makes_its_batches_slowly_is_no_matter_of_all() -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from costlens.diagnose.collectives import reduced_s
 from costlens.diagnose.data_supply import is_paced_by_loader
 from costlens.diagnose.finding import Abstention, Remedy, Rule, Verdict
+from costlens.diagnose.launching import behind_queue_s
 from costlens.diagnose.measures import MIN_SHARE, is_on_device
 from costlens.diagnose.wording import loss
 
@@ -41,7 +42,8 @@ def _judge(evidence: Evidence) -> Verdict:
     """Find 32-bit training on a device that could do 16 bits much faster.
 
     Saved: a third of the time in which kernels compute, the least that mixed precision brings, less
-    what the device waits already. How much more it is depends on the model, and no counter tells.
+    what the device waits already, and would wait then. How much more it is depends on the model,
+    and no counter tells.
     """
     if not is_on_device(evidence):
         return None
@@ -53,8 +55,12 @@ def _judge(evidence: Evidence) -> Verdict:
         return None
     waiting_s = evidence.time_s["data_wait"] + (evidence.idle_s or 0.0)
     busy_s = evidence.iteration_s - waiting_s - _reducing_s(evidence)
-    # A device that waits for its host as it is would wait longer, were it faster.
-    lost_s = busy_s * (1 - 1 / _LEAST_SPEED_UP) - waiting_s
+    gain = 1 - 1 / _LEAST_SPEED_UP
+    # A device that waits for its host as it is would wait longer, were it faster; and the work that
+    # its host does behind what is queued on it, beyond what shows already, would show by as much as
+    # the queue gets shorter.
+    behind_s = max(0.0, behind_queue_s(evidence) - waiting_s)
+    lost_s = busy_s * gain - waiting_s - behind_s * gain
     if lost_s < MIN_SHARE * evidence.iteration_s:
         return None
     saved = evidence.share(lost_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from costlens.diagnose.data_supply import is_paced_by_loader
@@ -47,7 +48,9 @@ def _judge(evidence: Evidence) -> Verdict:
     if not peak or not total:
         return Abstention(_NAME, "the device's memory, sampled through NVML")
     growth = min(_MAX_GROWTH, int(_FILL * total / peak))
-    saved_s = found.moving_s - max(found.moving_s / max(1, growth), _filled_s(evidence, found))
+    active = find_activity(evidence, "sm")
+    filled_s = _filled_s(evidence, found, active)
+    saved_s = found.moving_s - max(found.moving_s / max(1, growth), filled_s)
     if growth <= 1 or saved_s < MIN_SHARE * evidence.iteration_s:
         return None
     saved = evidence.share(saved_s)
@@ -65,15 +68,15 @@ def _judge(evidence: Evidence) -> Verdict:
         Remedy("torch.compile(model, mode='reduce-overhead'): kernels are launched as one graph"),
         Remedy("Run several such trainings on one device, or take a smaller one"),
     ]
-    return loss(_NAME, saved, text, remedies)
+    finding = loss(_NAME, saved, text, remedies)
+    return finding if active is not None else replace(finding, is_least=True)
 
 
-def _filled_s(evidence: Evidence, found: Launching) -> float:
+def _filled_s(evidence: Evidence, found: Launching, active: float | None) -> float:
     """Return what the kernels would take on a device that they fill, in seconds.
 
     Small ones leave multiprocessors without work; without their activity, what they take now.
     """
-    active = find_activity(evidence, "sm")
     if active is None:
         return found.busy_s
     moving = evidence.iteration_s + evidence.time_s["validation"]
