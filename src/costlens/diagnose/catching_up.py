@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from costlens.diagnose.data_supply import find_supply, steady_wait_s
+from costlens.diagnose.data_supply import count_worker_cpus, steady_wait_s
+from costlens.diagnose.measures import reach
 
 if TYPE_CHECKING:
     from costlens.diagnose.evidence import Evidence
@@ -25,24 +26,24 @@ _PREFETCH_FACTOR = 2
 def caught_up_s(whole: Evidence, stall_s: float, num: float) -> float:
     """Return for how long the loop would wait for its data beyond now, without some pauses.
 
-    A batch takes the workers what they need of CPUs and reads; all batches take them no less than
-    that, and the loop no less than its iterations without waits.
+    All batches take the workers no less than what they need of CPUs and reads; beyond the
+    iterations as they are, so much was made in the pauses.
 
     Args:
         whole: The evidence about all of the attempt.
         stall_s: What the pauses took, in seconds.
         num: How many there were, >= 1.
     """
-    supply, loading = find_supply(whole, _LEAST_WAIT_SHARE), whole.now.loading
-    if supply is None or not supply.num_workers or supply.load_s is None:
+    loading = whole.now.loading
+    if loading is None or not loading.num_workers or whole.num_iterations <= 0:
         return 0.0
-    known_s = (supply.cpu_s or 0.0) + (supply.read_s or 0.0)
-    period_s = known_s / supply.num_workers
-    if supply.spare_cpus:
-        period_s = max(period_s, (supply.cpu_s or 0.0) / supply.spare_cpus)
-    moving_s = whole.iteration_s - steady_wait_s(whole)
-    wait_s = whole.num_iterations * period_s - moving_s - steady_wait_s(whole)
-    ahead = (loading and loading.prefetch_factor) or _PREFETCH_FACTOR
+    if steady_wait_s(whole) < _LEAST_WAIT_SHARE * whole.iteration_s:
+        return 0.0
+    cpu_s = reach(whole.now, "host", "loader", "cpu_s") or 0.0
+    read_s = sum(reach(whole.now, "host", "reads", name) or 0.0 for name in ("read_s", "open_s"))
+    cpus = count_worker_cpus(whole) or loading.num_workers
+    working_s = max((cpu_s + read_s) / loading.num_workers, cpu_s / cpus)
+    ahead = loading.prefetch_factor or _PREFETCH_FACTOR
     # Until the queue is full: each worker has so many batches to make.
-    full_s = ahead * supply.num_workers * period_s
-    return max(0.0, min(wait_s, num * min(stall_s / num, full_s)))
+    full_s = ahead * loading.num_workers * working_s / whole.num_iterations
+    return max(0.0, min(working_s - whole.iteration_s, num * min(stall_s / num, full_s)))

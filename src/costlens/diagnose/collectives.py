@@ -10,7 +10,12 @@ from costlens.diagnose.measures import reach, rise
 if TYPE_CHECKING:
     from costlens.diagnose.evidence import Evidence
 
-__all__ = ["late_s", "least_reduce_s", "reduced_s", "usual_reduce_s"]
+__all__ = ["LEAST_REDUCING", "late_s", "least_reduce_s", "reduced_s", "usual_reduce_s"]
+
+LEAST_REDUCING = 0.1
+"""Least share of iterations in the all-reduce that something is to be done about: that of the last
+bucket begins with the last gradient, so that nothing hides it, and ranks that are alike still wait
+for one another for some per cent."""
 
 # DDP times one pass in a hundred; one alone may be any.
 _LEAST_PASSES = 2
@@ -38,9 +43,8 @@ def usual_reduce_s(ranks: Sequence[Evidence]) -> float | None:
     Args:
         ranks: Evidence about the ranks of one attempt over about the same time.
     """
-    times = [reduced_s(own) for own in ranks]
-    known = [seconds for seconds in times if seconds is not None]
-    return min(known) if known and len(known) == len(times) else None
+    times = _list_times_s(ranks)
+    return min(times) if times else None
 
 
 def least_reduce_s(ranks: Sequence[Evidence]) -> float | None:
@@ -49,7 +53,7 @@ def least_reduce_s(ranks: Sequence[Evidence]) -> float | None:
     Args:
         ranks: Evidence about the ranks of one attempt over about the same time.
     """
-    if usual_reduce_s(ranks) is None:
+    if not _list_times_s(ranks):
         return None
     return min(reach(own.now, "all_reduce", "least_exposed_s") or 0.0 for own in ranks)
 
@@ -60,8 +64,16 @@ def late_s(ranks: Sequence[Evidence]) -> float | None:
     Args:
         ranks: Evidence about the ranks of one attempt over about the same time.
     """
-    least_s = least_reduce_s(ranks)
-    if least_s is None:
-        return None
-    waits = [reduced_s(own) or 0.0 for own in ranks]
-    return max(0.0, sum(waits) / len(waits) - least_s)
+    times, least_s = _list_times_s(ranks), least_reduce_s(ranks)
+    return max(0.0, sum(times) / len(times) - least_s) if least_s is not None else None
+
+
+def _list_times_s(ranks: Sequence[Evidence]) -> list[float]:
+    """Return what each rank waits in the all-reduce; nothing where one of them is not timed."""
+    times = []
+    for own in ranks:
+        seconds = reduced_s(own)
+        if seconds is None:
+            return []
+        times.append(seconds)
+    return times

@@ -21,7 +21,13 @@ if TYPE_CHECKING:
     from costlens.core.records import RankRecord
     from costlens.diagnose.evidence import Evidence
 
-__all__ = ["DataSupply", "find_supply", "is_paced_by_loader", "steady_wait_s"]
+__all__ = [
+    "DataSupply",
+    "count_worker_cpus",
+    "find_supply",
+    "is_paced_by_loader",
+    "steady_wait_s",
+]
 
 # Half of what a batch takes: then no other part of it can be larger.
 _MAIN_SHARE = 0.5
@@ -138,7 +144,7 @@ def find_supply(evidence: Evidence, least_share: float = MIN_SHARE) -> DataSuppl
         cpu_s = None if busy is None else min(load_s, busy * batch_s)
         spare = _spare_cpus(evidence, 0.0 if busy is None else busy - (cpu_s or 0.0) / batch_s)
         return DataSupply(cause, batch_s, wait_s, 0, load_s, read_s, cpu_s, collate, spare)
-    spare = _spare_cpus(evidence, _busy_cpus(evidence) or 0.0)
+    spare = count_worker_cpus(evidence)
     load_s = num_workers * batch_s
     total_s = rise(evidence, "host", "loader", "cpu_s")
     cpu_s = None if total_s is None else total_s / num
@@ -149,6 +155,11 @@ def find_supply(evidence: Evidence, least_share: float = MIN_SHARE) -> DataSuppl
     if collate is not None and collate >= _MAIN_SHARE:
         cause = "slow_collate"
     return DataSupply(cause, batch_s, wait_s, num_workers, load_s, read_s, cpu_s, collate, spare)
+
+
+def count_worker_cpus(evidence: Evidence) -> float | None:
+    """Return the CPUs that a rank's workers may use beside it, >= 1; None where nobody tells."""
+    return _spare_cpus(evidence, _busy_cpus(evidence) or 0.0)
 
 
 def is_paced_by_loader(evidence: Evidence) -> bool:

@@ -172,7 +172,7 @@ def test_what_ddp_times_goes_before_what_units_tell() -> None:
 
 def test_an_all_reduce_that_computing_hides_is_fine() -> None:
     """Units at rest are small kernels, where DDP says that nobody waits for gradients."""
-    ranks = [reducing(spinning(0.2, sm=0.3), 0.002)] * 4
+    ranks = [reducing(spinning(0.2, sm=0.3), 0.008)] * 4
     assert communication.RULE.judge(make_job(*ranks)) is None
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from costlens.diagnose.collectives import least_reduce_s, usual_reduce_s
+from costlens.diagnose.collectives import LEAST_REDUCING, least_reduce_s, usual_reduce_s
 from costlens.diagnose.finding import Abstention, JobRule, Remedy, Verdict
 from costlens.diagnose.launching import MIN_IDLE_SHARE
 from costlens.diagnose.measures import MIN_SHARE, is_on_device, percent
@@ -53,7 +53,7 @@ def _judge(evidence: JobEvidence) -> Verdict:
         lost_s, how = _estimate_s(evidence), ", as their units tell"
     if not isinstance(lost_s, float):
         return lost_s
-    if lost_s < MIN_SHARE * iteration_s:
+    if lost_s < (MIN_SHARE if is_booked or how else LEAST_REDUCING) * iteration_s:
         return None
     return _tell(evidence, lost_s, f"{percent(lost_s / iteration_s)} of iterations{how}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from costlens.diagnose.collectives import reduced_s
+from costlens.diagnose.collectives import LEAST_REDUCING, reduced_s
 from costlens.diagnose.data_supply import is_paced_by_loader
 from costlens.diagnose.finding import Abstention, Remedy, Rule, Verdict
 from costlens.diagnose.launching import behind_queue_s
@@ -33,9 +33,6 @@ _FP16 = ("V100", "T4", "TITAN V", "RTX 20", "QUADRO RTX")
 # The least that PyTorch's own measurements of mixed precision show on networks that multiply
 # matrices (1.5 to 5.5 times on a V100): what is promised should come true.
 _LEAST_SPEED_UP = 1.5
-
-# Of a job that nobody times the all-reduce of, more would be a finding of its own.
-_MOST_REDUCING = 0.1
 
 
 def _judge(evidence: Evidence) -> Verdict:
@@ -84,7 +81,8 @@ def _reducing_s(evidence: Evidence) -> float:
         return 0.0
     each_s = reduced_s(evidence)
     if each_s is None:
-        return _MOST_REDUCING * evidence.iteration_s
+        # More would be a finding of its own.
+        return LEAST_REDUCING * evidence.iteration_s
     return each_s * evidence.num_iterations
 
 
