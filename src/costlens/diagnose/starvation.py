@@ -9,6 +9,7 @@ late at once, and the rest of the wait for the latest is spent in the all-reduce
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from costlens.core.durations import Sketch
 from costlens.diagnose.collectives import late_s
 from costlens.diagnose.data_supply import steady_wait_s
 from costlens.diagnose.measures import MIN_SHARE, is_on_device
+from costlens.diagnose.pace import BUSY_SM, find_activity
 
 if TYPE_CHECKING:
     from costlens.diagnose.evidence import Evidence
@@ -83,24 +85,47 @@ def _share_in_turn(ranks: Sequence[Evidence], waits: Mapping[int, float]) -> flo
     longest = max(waits.values())
     share = 1 - math.prod(1 - wait for wait in waits.values())
     bound = _lost_share(ranks)
-    # Below it late batches come in nearly every iteration: the shortest had to wait as well.
-    return min(share, bound) if bound > longest else share
+    if bound > longest:
+        return min(share, bound)
+    # Late batches come in nearly every iteration, so the shortest had to wait as well, and waits
+    # meet more often than by chance.
+    measured = [s for s in (_timed_share(ranks, waits), _resting_share(ranks)) if s is not None]
+    return max(longest, statistics.mean([share, *(measured or [longest])]))
 
 
 def _share_at_once(ranks: Sequence[Evidence], waits: Mapping[int, float]) -> float:
     """Return the share of loops that make their own batches; 0 where each rank sees all of it."""
-    late = late_s(ranks)
+    share = _timed_share(ranks, waits)
     least, longest = min(waits.values()), max(waits.values())
-    if late is None or longest < MIN_SHARE or least < _ALIKE * longest:
+    if share is None or longest < MIN_SHARE or least < _ALIKE * longest:
         return 0.0
-    iteration_s = sum(own.iteration_s for own in ranks)
-    late_share = late * sum(own.num_iterations for own in ranks) / iteration_s
-    share = sum(waits.values()) / len(waits) + late_share
     if not all(is_on_device(own) for own in ranks):
         return share
     # Beside devices hosts are late for more than batches: of that, no more than making these takes.
     most = max(own.host_s["data_wait"] / own.iteration_s for own in ranks)
     return min(share, max(most, longest))
+
+
+def _timed_share(ranks: Sequence[Evidence], waits: Mapping[int, float]) -> float | None:
+    """Return what ranks wait for their own batches and for later ranks, as DDP times that."""
+    late = late_s(ranks)
+    if late is None:
+        return None
+    iteration_s = sum(own.iteration_s for own in ranks)
+    late_share = late * sum(own.num_iterations for own in ranks) / iteration_s
+    return sum(waits.values()) / len(waits) + late_share
+
+
+def _resting_share(ranks: Sequence[Evidence]) -> float | None:
+    """Return for which share the multiprocessors rest, as of devices that wait or spin."""
+    shares = []
+    for own in ranks:
+        active = find_activity(own, "sm")
+        if active is None:
+            return None
+        moving_s = own.iteration_s + own.time_s["validation"]
+        shares.append(max(0.0, 1 - active * own.total_s / moving_s / BUSY_SM))
+    return statistics.mean(shares)
 
 
 def _has_workers(own: Evidence) -> bool:

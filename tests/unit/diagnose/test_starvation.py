@@ -63,6 +63,20 @@ def test_the_rank_that_waits_longest_sets_the_least() -> None:
     assert found["too_few_workers"].saved_share == pytest.approx(30 / 120, rel=0.03)
 
 
+def test_where_all_iterations_wait_the_middle_of_what_is_known_counts() -> None:
+    """Two ranks wait 30 ms of even 100 each, chance makes that 51: at least 30 are lost.
+
+    With DDP's word that they wait 10 ms more for one another, it is between 40 and 51.
+    """
+    even = taking_turns(30.0, (0.1,) * NUM)
+    found = find_all(make_job(even, even))["too_few_workers"]
+    assert found.saved_share == pytest.approx((30 + 51) / 2 / 120, rel=0.01)
+    part = AllReducePart(num_sampled=10, exposed_s=0.12, least_exposed_s=0.002)
+    timed = Evidence(even.now.model_copy(update={"all_reduce": part}))
+    found = find_all(make_job(timed, timed))["too_few_workers"]
+    assert found.saved_share == pytest.approx((40 + 51) / 2 / 120, rel=0.01)
+
+
 def test_short_turns_of_many_ranks_count() -> None:
     """Of 32 ranks none waits for 4 % of the time, which is little for each and 40 % for all."""
     found = find_all(make_job(*[taking_turns(3.9)] * 32))
