@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import psutil
+
 from costlens.config import Config, resolve_config
 from costlens.core.clock import Clock
 
@@ -142,8 +144,13 @@ DANGERS: dict[str, Plant] = {
     "unprotected_spot": replace(
         QUIET, settings={"capacity_type": "spot"}, speed=120, loops=("plain",)
     ),
+    # Of any machine's memory so much that it is gone in two hours of the run's clock.
     "memory_creep": Plant(
-        compute_s=PLANT_S, kept_bytes=4 * 2**20, num_steps=160, speed=15, loops=("plain",)
+        compute_s=PLANT_S,
+        kept_bytes=max(4 * 2**20, psutil.virtual_memory().available // 9600),
+        num_steps=160,
+        speed=15,
+        loops=("plain",),
     ),
 }
 """What costs nothing yet."""

@@ -18,7 +18,7 @@ from tests.planted.causes import PLANT_S, PRICE_PER_HOUR, Plant
 # Devices are sampled every two seconds, of the run's clock.
 _LOOP = Plant(
     compute_s=PLANT_S,
-    num_steps=60,
+    num_steps=45,
     speed=8,
     settings={"gpu_hour_price": str(PRICE_PER_HOUR)},
 )
@@ -111,8 +111,9 @@ LOSSES: dict[str, DevicePlant] = {
 
 DANGERS: dict[str, DevicePlant] = {
     "hardware_fault": DevicePlant((make_device(**_BUSY, xids=[[0.5, 79]]),)),
+    # These are read with every fifth sample.
     "hardware_fault (memory)": DevicePlant(
-        (make_device(**_BUSY, ecc_uncorrected=[[0, 0], [0.5, 0], [0.6, 2], [1000, 2]]),)
+        (make_device(**_BUSY, ecc_uncorrected=[[0, 0], [100, 200]]),), replace(_LOOP, num_steps=110)
     ),
 }
 """What costs nothing yet; the words in brackets say which of several there are."""
