@@ -75,6 +75,44 @@ def test_a_module_that_is_no_ddp_is_not_asked() -> None:
     assert watch._errand is None
 
 
+class Proxy(torch.nn.Module):
+    """Answers to any name, as modules that stand for a remote one do."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda: 17
+
+
+class Refusing(torch.nn.Module):
+    """Looks up what it lacks in a dictionary, and does not translate what that raises."""
+
+    def __getattr__(self, name: str) -> Any:
+        return {}[name]
+
+
+@pytest.mark.parametrize("kind", [Proxy, Refusing])
+def test_a_module_that_answers_to_any_name_is_no_ddp(kind: type[torch.nn.Module]) -> None:
+    """What a user's ``__getattr__`` returns or raises reaches neither the loop nor the record."""
+    watch, module = AllReduceWatch(), kind()
+    watch.see(module)
+    assert take(watch) is None
+    assert watch._errand is None
+
+
+def test_a_second_module_counts_from_its_own_first_pass() -> None:
+    """After 900 passes of one, the 100th pass of the next counts, and its first ten do not."""
+    first, second, watch = Reducer(), Reducer(), AllReduceWatch()
+    watch.see(first)
+    first.tell(900, 50, 30)
+    take(watch)
+    watch.see(first)
+    take(watch)
+    watch.see(second)
+    second.tell(5, 5000, 0)
+    take(watch)
+    second.tell(100, 30, 20)
+    assert take(watch) == AllReducePart(num_sampled=2, exposed_s=0.03, least_exposed_s=0.01)
+
+
 def test_a_reducer_that_is_stuck_holds_nobody_up() -> None:
     """While it waits for another rank under its lock, the pipeline goes on and asks no more."""
     reducer, watch, lock, asked = Reducer(), AllReduceWatch(), threading.Lock(), []
@@ -102,6 +140,14 @@ def group(tmp_path: Path) -> Iterator[None]:
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
     yield
     dist.destroy_process_group()
+
+
+def test_a_compiled_ddp_module_is_asked(group: None) -> None:
+    """torch.compile returns a module of its own around the one that reduces."""
+    module, watch = DistributedDataParallel(torch.nn.Linear(4, 4)), AllReduceWatch()
+    compiled = torch.compile(module, backend="eager")
+    watch.see(compiled)
+    assert watch._module() is module
 
 
 def test_torch_times_its_hundredth_pass(group: None) -> None:
