@@ -39,6 +39,7 @@ class _FileSystem(Protocol):
     def cat(self, path: list[str], *, on_error: str) -> dict[str, bytes | Exception]: ...
     def find(self, path: str) -> list[str]: ...
     def ls(self, path: str, *, detail: bool) -> list[dict[str, object]]: ...
+    def size(self, path: str) -> int | None: ...
     def rm_file(self, path: str) -> object: ...
     def modified(self, path: str) -> datetime: ...
 
@@ -158,8 +159,21 @@ class RemoteBackend:
 
     def sizes(self, prefix: str) -> dict[str, int]:
         """Return the bytes of each object directly under the folder, by its name."""
-        entries = self._entries(prefix)
-        return {name: int(str(e["size"])) for name, e in entries if e["type"] != "directory"}
+        found = {}
+        for name, entry in self._entries(prefix):
+            if entry["type"] != "directory":
+                size = entry.get("size")
+                if size is None:  # a web server's listing tells none
+                    size = self._ask_size(f"{prefix}/{name}" if prefix else name)
+                if size is not None:
+                    found[name] = int(str(size))
+        return found
+
+    def _ask_size(self, key: str) -> int | None:
+        try:
+            return self._fs.size(self._path(key))
+        except _ABSENT:
+            return None
 
     def versions(self, prefix: str) -> dict[str, str]:
         """Return tag or time of each object directly under the folder, by its name."""

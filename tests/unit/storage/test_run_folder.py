@@ -5,6 +5,10 @@ from __future__ import annotations
 import errno
 import json
 import os
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -221,3 +225,35 @@ def test_a_hostile_run_id_stays_inside(tmp_path: Path) -> None:
     assert "/" not in found
     store.delete("run.json")
     assert claim_run_id(store, "../../x") == found
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Serves files and says nothing of it."""
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name there
+        """Do nothing."""
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[str]:
+    """The URL of a web server that lists folders as pages of links."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path))) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_a_web_servers_listing_tells_no_sizes(served: str, tmp_path: Path) -> None:
+    """The records behind one are read all the same, and a huge one is not."""
+    folder = tmp_path / "r"
+    folder.mkdir()
+    (folder / "record-1-0.json").write_text('{"rank": 0}')
+    (folder / "record-1-1.json").write_bytes(b" " * (5 * 1024 * 1024))
+    run = RunFolder(Store(served), "r")
+    records, problems = run.read_records()
+    assert records == {"record-1-0.json": {"rank": 0}}
+    assert len(problems) == 1
+    assert "record-1-1.json: it has 5242880 bytes" in problems[0]
+    assert Store(served).sizes("r") == {"record-1-0.json": 11, "record-1-1.json": 5242880}
