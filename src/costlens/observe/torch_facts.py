@@ -100,13 +100,13 @@ class TorchProbe:
         # torch forgets them where somebody resets its compiler.
         num = self._num_compiled.add({"": len(durations)})
         seconds = self._compile_s.add({"": sum(durations)})
-        if not num or not seconds:
-            return None
         if not self._is_startup_known:
             # Most of what the first iteration compiles is done right before it ends, which nobody
-            # sees but at the next look: what there is then counts as start-up.
+            # sees but at the next look: what there is then, even if nothing, counts as start-up.
             self._is_startup_known = self._has_started()
-            self._startup = (int(num), float(seconds))
+            self._startup = (int(num or 0), float(seconds or 0.0))
+        if not num or not seconds:
+            return None
         startup = self._startup
         return CompilerPart(
             num_compilations=int(num),

@@ -84,6 +84,22 @@ def test_compilations_after_start_up_are_told_from_those_before(
     assert (part.num_startup, part.startup_s) == (2, 5.0)
 
 
+def test_what_is_compiled_long_after_the_first_iteration_is_no_start_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where nothing was compiled by then, the first compilation is a later one like any other."""
+    times: dict[str, list[float]] = {"_compile.compile_inner": []}
+    monkeypatch.setitem(
+        sys.modules, "torch._dynamo.utils", SimpleNamespace(compilation_time_metrics=times)
+    )
+    probe = TorchProbe(STATE, lambda: True)
+    assert "compiler" not in contribute(probe)
+    times["_compile.compile_inner"].append(3.0)
+    part = contribute(probe)["compiler"]
+    assert (part.num_compilations, part.compile_s) == (1, 3.0)
+    assert (part.num_startup, part.startup_s) == (0, 0.0)
+
+
 def test_nothing_compiled_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that never loaded the compiler says nothing of it."""
     monkeypatch.delitem(sys.modules, "torch._dynamo.utils", raising=False)
