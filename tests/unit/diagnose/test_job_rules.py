@@ -219,6 +219,17 @@ def test_who_waits_longer_between_batches_waits_for_a_rank_and_not_for_the_excha
     assert found.saved_share == pytest.approx(20 / 120, rel=0.01)
 
 
+@pytest.mark.parametrize(("exposed_s", "reduced_s"), [(0.02, 20), (0.008, 0)])
+def test_what_is_booked_comes_on_top_of_the_all_reduce(exposed_s: float, reduced_s: int) -> None:
+    """Two exchanges of one iteration: 10 s booked between batches, and 20 that DDP times.
+
+    An all-reduce that is left alone by itself is left alone beside what is booked, too.
+    """
+    ranks = [reducing(on_cpu(40.0, 50.0, communication=10.0), exposed_s)] * 2
+    found = find(communication.RULE, make_job(*ranks))
+    assert found.saved_share == pytest.approx((10 + reduced_s) / 120, rel=0.05)
+
+
 def test_devices_that_nobody_drives() -> None:
     """Two of eight: a quarter of all that is paid for."""
     ranks = [put(on_device(), n, 8, num_gpus=1, unowned_gpus=None if n else 2) for n in range(6)]

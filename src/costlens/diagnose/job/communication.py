@@ -37,8 +37,8 @@ _MAX_SM = 0.68
 def _judge(evidence: JobEvidence) -> Verdict:
     """Find ranks that wait for their gradients, the one that comes last as well.
 
-    Saved: what nothing hides of the all-reduce on the rank that waits least; untimed, of what
-    devices do, by ``busy = compute + collectives`` and
+    Saved: what nothing hides of the all-reduce on the rank that waits least, and what is booked
+    beside it; untimed, of what devices do, by ``busy = compute + collectives`` and
     ``active = 0.85 compute + 0.1 collectives``.
     """
     if len(evidence.ranks) < _LEAST_RANKS:
@@ -46,14 +46,17 @@ def _judge(evidence: JobEvidence) -> Verdict:
     iteration_s = sum(own.iteration_s for own in evidence.ranks)
     # Who waits longer than that waits for another rank, and not for the exchange.
     booked_s = len(evidence.ranks) * min(own.time_s["communication"] for own in evidence.ranks)
-    is_booked = booked_s >= MIN_SHARE * iteration_s
-    lost_s: float | Abstention | None = booked_s if is_booked else _timed_s(evidence)
+    timed_s = _timed_s(evidence)
+    reduced_s = timed_s if timed_s and timed_s >= LEAST_REDUCING * iteration_s else 0.0
+    lost_s: float | Abstention | None = reduced_s
     how = ""
-    if lost_s is None:
+    if booked_s >= MIN_SHARE * iteration_s:
+        lost_s = booked_s + reduced_s
+    elif timed_s is None:
         lost_s, how = _estimate_s(evidence), ", as their units tell"
     if not isinstance(lost_s, float):
         return lost_s
-    if lost_s < (MIN_SHARE if is_booked or how else LEAST_REDUCING) * iteration_s:
+    if lost_s < MIN_SHARE * iteration_s:
         return None
     return _tell(evidence, lost_s, f"{percent(lost_s / iteration_s)} of iterations{how}")
 
