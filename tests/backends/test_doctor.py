@@ -232,6 +232,7 @@ def test_without_an_endpoint_nothing_is_wrong(monkeypatch: pytest.MonkeyPatch) -
         ("ENDPOINT", "http://c:99999", "its port is no number from 1 to 65535"),
         ("ENDPOINT", "htp://me:s3cret/x@c:4318?key=s3cret", "got 'htp://***@c:4318?***'"),
         ("ENDPOINT", "me:s3cret@c:4318", "write http://***@c:4318"),
+        ("ENDPOINT", "htp://me:s3cret://x@c:4318", "got 'htp://***@c:4318'"),
     ],
 )
 def test_what_is_no_endpoint_is_told_once(

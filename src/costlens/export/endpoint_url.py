@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 __all__ = ["find_fault", "show_endpoint"]
 
 _HTTP = frozenset({"http", "https"})
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _MAX_SHOWN = 80
 
 
@@ -40,7 +41,7 @@ def find_fault(text: str, *, needs_scheme: bool) -> str | None:
 def show_endpoint(text: str) -> str:
     """Return the text of an endpoint without user, password and query, whether it is one or not."""
     head, at, tail = text.rpartition("@")
-    scheme, slashes, _ = head.rpartition("://")
-    shown = f"{scheme}{slashes}***@{tail}" if at else text
+    scheme = _SCHEME.match(head)  # a password may hold slashes, too
+    shown = f"{scheme[0] if scheme else ''}***@{tail}" if at else text
     place, *query = re.split(r"[?#]", shown, maxsplit=1)
     return f"{place}?***"[:_MAX_SHOWN] if query else place[:_MAX_SHOWN]
