@@ -70,7 +70,8 @@ def load_config(**arguments: Any) -> Config:
         config = resolve_config(**arguments)
     for warning in caught:
         typer.echo(f"costlens: {show_text(str(warning.message))}", err=True)
-    check_place(config.run_dir, "--dir" if arguments.get("dir") is not None else "COSTLENS_DIR")
+    variable = "COSTLENS_DIR" if config.dir else "COSTLENS_CHECKPOINT_URL"
+    check_place(config.run_dir, variable if arguments.get("dir") is None else "--dir")
     return config
 
 

@@ -57,3 +57,14 @@ def test_a_place_that_cannot_be_one_is_told_with_where_it_is_from(
     code, out, err = cli(*command)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert err.startswith("costlens: COSTLENS_DIR: 's3:/bucket/runs' is neither a path nor a URL")
+
+
+def test_a_folder_beside_checkpoints_is_told_with_the_variable_of_those(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where only a place for checkpoints is set, nobody has a COSTLENS_DIR to mend."""
+    monkeypatch.delenv("COSTLENS_DIR", raising=False)
+    monkeypatch.setenv("COSTLENS_CHECKPOINT_URL", "s3:/bucket/runs")
+    code, _, err = cli("runs")
+    assert code == 2
+    assert err.startswith("costlens: COSTLENS_CHECKPOINT_URL: 's3:/bucket/runs/.costlens' is")
