@@ -59,7 +59,7 @@ def _lines(part: FindingPart, record: RunRecord) -> Iterable[Text]:
     share = None if part.share is None else f"{least}{show_share(part.share)} of the paid time"
     share = f"{when} {share}" if when else share
     rate = part.money_per_hour and f"{least}{show_money(part.money_per_hour, part.currency)}/h"
-    so_far = part.money_so_far and f"{show_money(part.money_so_far, part.currency)} so far"
+    so_far = part.money_so_far and f"{least}{show_money(part.money_so_far, part.currency)} so far"
     yield Text(join(title[0].upper() + title[1:], rate or share), _STYLES[part.severity])
     yield Text(join(share if rate else None, so_far, part.name, _name_ranks(part, record)), "dim")
     if part.evidence:

@@ -83,6 +83,9 @@ def test_what_is_the_least_is_no_estimate() -> None:
     line = "1  The device could compute faster in mixed precision · at least "
     least = part("full_precision", is_least=True)
     assert lines_of(found(least))[1] == f"{line}1.23 USD/h"
+    assert (
+        "at least 41.0 % of the paid time · at least 0.0456 USD so far" in lines_of(found(least))[2]
+    )
     unpriced = least.model_copy(update={"money_per_hour": None, "money_so_far": None})
     assert lines_of(found(unpriced))[1].startswith(f"{line}41.0 %")
 

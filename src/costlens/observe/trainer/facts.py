@@ -27,6 +27,7 @@ __all__ = [
     "is_overridden",
     "is_tuning",
     "iterate_evaluations",
+    "iterate_exchanges",
     "iterate_iterators",
     "iterate_training_iterators",
     "look_at_metrics",
@@ -194,7 +195,9 @@ def iterate_evaluations(trainer: Trainer, stage: str) -> Iterator[tuple[Any, str
 
 
 def iterate_exchanges(trainer: Trainer, stage: str) -> Iterator[tuple[Any, str]]:
-    """Yield the methods in which ranks exchange something for every batch, beside gradients.
+    """Yield object and name of each method in which ranks exchange something for every batch.
+
+    The gradients are not among it.
 
     Before each fetch Lightning (from 2.6 on) asks the first rank whether it was told to leave, and
     a rank that is ahead waits there for it.
@@ -202,9 +205,6 @@ def iterate_exchanges(trainer: Trainer, stage: str) -> Iterator[tuple[Any, str]]
     Args:
         trainer: The Trainer.
         stage: What was called.
-
-    Returns:
-        The object and the name of its method.
     """
     if stage == "fit" and trainer.world_size > 1:
         loop, name = trainer.fit_loop.epoch_loop, "_broadcast_sigterm_tensor"
