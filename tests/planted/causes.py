@@ -16,6 +16,7 @@ import psutil
 
 from costlens.config import Config, resolve_config
 from costlens.core.clock import Clock
+from costlens.observe.cgroup import find_cgroups
 
 PLANT_S = 0.05
 COMPUTE_S = 0.005
@@ -115,6 +116,13 @@ class Plant:
         return {"samples": 1, "slots": TOKENS, "tokens": round(TOKENS * (1 - self.padding))}
 
 
+def _memory_left_bytes() -> int:
+    """Return what is left of the container's memory, or of the machine's where it has no limit."""
+    own = find_cgroups().read_memory()
+    left = None if own is None else own.available_bytes
+    return psutil.virtual_memory().available if left is None else left
+
+
 _QUEUED = {"job_submit_time": "2026-01-01T08:00Z", "job_start_time": "2026-01-01T10:00Z"}
 QUIET = Plant(compute_s=PLANT_S, num_steps=50)
 
@@ -147,7 +155,7 @@ DANGERS: dict[str, Plant] = {
     # Of any machine's memory so much that it is gone in two hours of the run's clock.
     "memory_creep": Plant(
         compute_s=PLANT_S,
-        kept_bytes=max(4 * 2**20, psutil.virtual_memory().available // 9600),
+        kept_bytes=max(4 * 2**20, _memory_left_bytes() // 9600),
         num_steps=160,
         speed=15,
         loops=("plain",),
