@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from costlens.observe.placement import detect_placement
-from costlens.observe.trainer import facts
+from costlens.observe.trainer import facts, states
 
 ROOT = Path(__file__).parents[3]
 
@@ -119,7 +119,7 @@ def _in_batch(number: int) -> SimpleNamespace:
 )
 def test_a_stop_is_early_before_the_limits_only(state, is_early) -> None:
     """C123: asked to stop, and neither limit reached; an epoch that was left is none reached."""
-    assert facts.is_stopped_early(_trainer(**state)) is is_early
+    assert states.is_stopped_early(_trainer(**state)) is is_early
 
 
 class Base:

@@ -76,7 +76,7 @@ def test_a_place_that_cannot_be_written_is_one_line(cli: Cli, run: str, tmp_path
     code, out, err = cli("report", run, "--html", str(tmp_path / "taken" / "page.html"))
     assert (code, out) == (1, "")
     assert len(err.splitlines()) == 1
-    assert "cannot write the file" in err
+    assert "a file is in the way: remove it" in err
 
 
 @pytest.mark.parametrize(
