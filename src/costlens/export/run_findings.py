@@ -98,7 +98,10 @@ def _as_it_is(finding: Finding, part: FindingPart | None) -> Finding:
     """Return it with present shares; its remedies' have to be parts of the same time."""
     if part is None:
         return finding
-    return replace(finding, saved_share=part.share, remedies=_restore(part).remedies)
+    now = _restore(part)
+    return replace(
+        finding, saved_share=now.saved_share, remedies=now.remedies, is_least=now.is_least
+    )
 
 
 def _restore(part: FindingPart) -> Finding:

@@ -68,11 +68,12 @@ def test_a_job_finding_costs_all_ranks() -> None:
 
 def test_what_lasts_counts_as_it_is_now() -> None:
     """A rank that lately loses 80 % is told with 80 % an hour, and with what it has lost so far."""
-    lately = own(share=0.8, remedies=["Do it."], remedy_shares=[0.7])
+    lately = own(share=0.8, remedies=["Do it."], remedy_shares=[0.7], is_least=True)
     record = train(wait_s=0.5, price=make_price("3.60"), findings=[lately])
     (part,) = judged([waits()], [], record)["findings"]
     assert (part.share, part.money_per_hour) == (0.8, "2.88")
     assert part.remedy_shares == [0.7], "a part of the same time's loss"
+    assert part.is_least, "the share is the rank's own"
     assert part.money_so_far == "0.05"
     assert (part.since, part.is_open) == (START + 60.0, True)
 
