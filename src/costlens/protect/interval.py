@@ -1,6 +1,6 @@
 """The time between two checkpoints that costs the least money, and the rails it must keep to.
 
-Pure functions; ``policy.py`` feeds them what was measured. Symbols of the formulas: c money per
+Pure functions; ``save_plan.py`` feeds them what was measured. Symbols of the formulas: c money per
 second, d stall of one save, lambda rate of failures that lose work, w seconds until a snapshot is
 durable, k money per save, R restart.
 """
