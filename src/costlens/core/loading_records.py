@@ -64,6 +64,6 @@ class LooksPart(Part):
     hooks: dict[Hook, Count] = Field(
         default_factory=dict,
         max_length=MAX_HOOKS,
-        description="The latter by class and hook, such as SaveImages.on_train_batch_end, the "
-        "first eight seen; a hook whose name nobody tells is in none.",
+        description="The latter by class and hook, such as SaveImages.on_train_batch_end: the "
+        "eight seen most, each since it is one of them; a hook that nobody names is in none.",
     )

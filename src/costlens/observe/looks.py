@@ -58,6 +58,7 @@ class Looks:
         self._counts = dict.fromkeys(LooksPart.model_fields, 0)
         del self._counts["hooks"]
         self._hooks: dict[str, int] = {}
+        self._weights: dict[str, int] = {}  # of the same names
         self._kinds: dict[CodeType, str] = {}
         self._calls: dict[tuple[CodeType, int], str] = {}
 
@@ -92,8 +93,20 @@ class Looks:
         return LooksPart(hooks=dict(self._hooks), **self._counts)
 
     def _count_hook(self, name: str) -> None:
-        if name and (name in self._hooks or len(self._hooks) < MAX_HOOKS):
-            self._hooks[name] = self._hooks.get(name, 0) + 1
+        if not name:
+            return
+        # The space-saving algorithm of Metwally et al. (2005): a new name takes the place of the
+        # lightest and its weight, so one that begins late and is met often stays. What is told are
+        # not weights, which are too high, but looks.
+        weight = self._weights.get(name)
+        if weight is None:
+            weight = 0
+            if len(self._hooks) >= MAX_HOOKS:
+                lightest = min(self._weights, key=self._weights.__getitem__)
+                weight = self._weights.pop(lightest)
+                del self._hooks[lightest]
+        self._weights[name] = weight + 1
+        self._hooks[name] = self._hooks.get(name, 0) + 1
 
     def _find_hook(self, frame: FrameType) -> str:
         """Return the hook that Lightning has called, by class and name; empty where none is."""

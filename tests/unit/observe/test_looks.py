@@ -202,18 +202,37 @@ def _make_callback(scene: Scene, name: str, *, is_decorated: bool) -> pytorch_li
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="code objects do not know their class")
 @pytest.mark.parametrize("is_decorated", [False, True])
 def test_the_hook_that_a_trainer_calls_is_named(is_decorated: bool) -> None:
-    """By class and hook as Lightning calls it, also behind a decorator; no more than a few."""
+    """By class and hook as Lightning calls it, also behind a decorator."""
     scene = Scene(Phase.CALLBACKS)
     callbacks = [
         _make_callback(scene, f"Slow{number}", is_decorated=is_decorated)
-        for number in range(MAX_HOOKS + 2)
+        for number in range(MAX_HOOKS)
     ]
     trainer = pytorch_lightning.Trainer(callbacks=callbacks, **QUIET)
     for _ in range(2):
         _call_callback_hooks(trainer, "on_train_batch_end", None, None, 0)
     part = scene.seen()
-    assert part.in_callbacks == part.num_iterating == 2 * (MAX_HOOKS + 2)
+    assert part.in_callbacks == part.num_iterating == 2 * MAX_HOOKS
     assert part.hooks == {f"Slow{n}.on_train_batch_end": 2 for n in range(MAX_HOOKS)}
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="code objects do not know their class")
+def test_a_hook_that_turns_slow_late_is_named() -> None:
+    """Twenty quick hooks were seen before; it is met as often as all of those together."""
+    scene = Scene(Phase.CALLBACKS)
+    quick = [_make_callback(scene, f"Quick{number}", is_decorated=False) for number in range(20)]
+    trainer = pytorch_lightning.Trainer(callbacks=quick, **QUIET)
+    for _ in range(3):
+        _call_callback_hooks(trainer, "on_train_batch_end", None, None, 0)
+    before = scene.seen()
+    late = _make_callback(scene, "Late", is_decorated=False)
+    for callback in [*quick, *quick]:
+        trainer.callbacks = [late, callback]
+        _call_callback_hooks(trainer, "on_train_batch_end", None, None, 0)
+    seen = scene.seen()
+    assert len(before.hooks) == len(seen.hooks) == MAX_HOOKS
+    assert 36 <= seen.hooks["Late.on_train_batch_end"] <= 40
+    assert sum(seen.hooks.values()) <= seen.in_callbacks == 60 + 80
 
 
 def test_outside_a_trainer_no_hook_is_named() -> None:
