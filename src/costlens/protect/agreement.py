@@ -130,7 +130,8 @@ class Agreement:
         self._wanted: deque[str] = deque(maxlen=_MAX_WANTED)
         self._num_failures = 0
         self._count = 0
-        self._seen = (0, clock())
+        # Boundaries and when they were counted: about a second ago, and before that.
+        self._newer = self._older = (0, clock())
         # Either thread may end a round; the lock is held for that assignment only.
         self._current = _Round(0)
         self._lock = threading.Lock()
@@ -225,11 +226,15 @@ class Agreement:
                 self._wanted.remove(wanted)
 
     def _measure_rate(self) -> float:
-        """Return the boundaries a second since the last poll."""
-        (count, at_ns), now = self._seen, (self._count, self._clock())
-        self._seen = now
-        elapsed_s = (now[1] - at_ns) / NS_PER_S
-        return (now[0] - count) / elapsed_s if elapsed_s > 0 else 0.0
+        """Return the boundaries a second, over the last one or two seconds.
+
+        Two polls may follow one another at once, and a step between them says nothing of the rate.
+        """
+        now = (self._count, self._clock())
+        if now[1] - self._newer[1] >= NS_PER_S:
+            self._older, self._newer = self._newer, now
+        elapsed_s = (now[1] - self._older[1]) / NS_PER_S
+        return (now[0] - self._older[0]) / elapsed_s if elapsed_s > 0 else 0.0
 
     def _set_limit(self, current: _Round, rate: float) -> None:
         horizon = 1 if self._world_size == 1 else max(_MIN_HORIZON, math.ceil(rate * HORIZON_S))

@@ -68,6 +68,23 @@ def test_the_horizon_is_some_seconds_of_steps() -> None:
     assert [[r.reach_boundary() for _ in range(50)].index("save") for r in ranks] == [49, 49]
 
 
+def test_two_looks_at_once_do_not_make_the_horizon_longer() -> None:
+    """A step between two looks a millisecond apart is no thousand steps a second."""
+    ranks, clock = make_ranks(2)
+    for _ in range(20):
+        for rank in ranks:
+            rank.reach_boundary()
+        clock.advance(0.1)
+        poll_all(ranks, 1)
+    for rank in ranks:
+        rank.reach_boundary()
+    clock.advance(0.001)
+    ranks[0].propose("save")
+    poll_all(ranks)
+    at = [[r.reach_boundary() for _ in range(100)].index("save") + 1 for r in ranks]
+    assert at == [pytest.approx(50, abs=5)] * 2
+
+
 def test_rounds_follow_one_another() -> None:
     """What is proposed while a round lasts happens in the next, and the same wish only once."""
     ranks, _ = make_ranks(2)
