@@ -101,7 +101,7 @@ def make_table(results: Sequence[Result]) -> list[str]:
     shown = (
         f"Of {total.num_healthy} sound runs {total.num_false} had a finding "
         f"({total.false_share:.1%}). The money of right findings misses that of the mended run by "
-        f"{total.median_error:.0%} in the middle. A least is to be at most 2% above that."
+        f"{total.median_error:.0%} in the middle."
     )
     return [*lines, "", shown]
 
