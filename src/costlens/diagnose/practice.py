@@ -18,6 +18,8 @@ from costlens.core.run_record import RunRecord
 __all__ = ["CHECKS", "Check", "Standing", "check_practice"]
 
 _HALF = ("bf16", "fp16", "16-mixed", "16-true", "fp8", "transformer-engine")
+_SET_PRICE = "set COSTLENS_GPU_HOUR_PRICE or COSTLENS_NODE_HOUR_PRICE"
+_ONE_CURRENCY = "give all attempts prices in one currency, which COSTLENS_CURRENCY names"
 _LEFT_EARLY = frozenset({Outcome.INTERRUPTED, Outcome.PREEMPTED, Outcome.FAILED, Outcome.LOST})
 
 
@@ -155,12 +157,13 @@ def _judge_protection(record: RunRecord) -> _Judged:
 
 def _judge_price(record: RunRecord) -> _Judged:
     cost = record.cost
-    remedy = "set COSTLENS_GPU_HOUR_PRICE or COSTLENS_NODE_HOUR_PRICE"
-    if cost.total is not None and not cost.is_partial:
-        return _passes(f"the price is from {', '.join(cost.sources) or 'the record'}")
-    if cost.total is not None or cost.by_currency:
-        return _fails("a part of the run has no price, or another currency", remedy)
-    return _fails(cost.unknown or "no price is known", remedy)
+    if cost.by_currency:
+        return _fails(cost.unknown or "its prices are in several currencies", _ONE_CURRENCY)
+    if cost.total is None:
+        return _fails(cost.unknown or "no price is known", _SET_PRICE)
+    if cost.is_partial:
+        return _fails("a part of the run has no price", _SET_PRICE)
+    return _passes(f"the price is from {', '.join(cost.sources) or 'the record'}")
 
 
 def _judge_telemetry(record: RunRecord) -> _Judged:
@@ -191,7 +194,8 @@ def _judge_unit_cost(record: RunRecord) -> _Judged:
     if "million tokens" in known or "sample" in known:
         return _passes(f"it is known per {' and per '.join(known)}")
     if cost.total is None:
-        return _is_unknown("no price is known", "set COSTLENS_GPU_HOUR_PRICE")
+        remedy = _ONE_CURRENCY if cost.by_currency else _SET_PRICE
+        return _is_unknown(cost.unknown or "no price is known", remedy)
     remedy = "count them: run.iteration(tokens=…, samples=…) or CostLensCallback(tokens=…)"
     return _fails("neither samples nor tokens are counted", remedy)
 

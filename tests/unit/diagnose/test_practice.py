@@ -142,3 +142,15 @@ def test_a_reason_of_the_record_is_passed_on() -> None:
     """What the record knows of the missing price is what the check says."""
     check = _check("price_set", _record(price_unknown="no price: set COSTLENS_NODE_HOUR_PRICE"))
     assert check.why == "no price: set COSTLENS_NODE_HOUR_PRICE"
+
+
+@pytest.mark.parametrize("name", ["price_set", "unit_cost_tracked"])
+def test_prices_in_two_currencies_are_not_called_missing(name: str) -> None:
+    """They are set, so what helps is one currency and not another price."""
+    prices = [make_price("2"), make_price("3", currency="EUR")]
+    records = [_record(number, price=price) for number, price in enumerate(prices, start=1)]
+    check = _check(name, *records)
+    assert check.standing is not PASS
+    assert check.why == "prices in EUR and USD are not added"
+    assert check.remedy is not None
+    assert "COSTLENS_CURRENCY" in check.remedy
