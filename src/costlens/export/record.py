@@ -7,7 +7,6 @@ segments beside it. Nothing here raises: what could not be written is counted an
 from __future__ import annotations
 
 import errno
-import re
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -42,7 +41,6 @@ Witness = Callable[[RankRecord], LastWordsPart | None]
 
 WINDOWS_PER_SEGMENT = 60
 _MAX_TOLD = 3
-_OF_RECORD = re.compile(r"record-([0-9]+)-[0-9]+\.json: ")
 _MAX_PENDING = 10 * WINDOWS_PER_SEGMENT
 
 
@@ -217,8 +215,6 @@ def read_run(folder: RunFolder, now: float, witness: Witness | None = None) -> R
     """
     records, problems, ends = _read_ends(folder, witness)
     known = {record.attempt.number for record in records.values()}
-    # A record that cannot be read is none that was never written.
-    known |= {int(found[1]) for each in problems if (found := _OF_RECORD.match(each))}
     silent = _find_silent(folder, known)
     if not records:
         raise RecordError(explain_none(folder.run_id, [*problems, *silent]))
@@ -275,13 +271,15 @@ def _read_ends(
 
 def _find_silent(folder: RunFolder, seen: Collection[int]) -> list[str]:
     try:
-        attempts = folder.attempts()
+        silent = [number for number in folder.attempts() if number not in seen]
+        # A record that cannot be read is none that was never written.
+        written = {attempt for attempt, _ in folder.record_numbers()} if silent else set()
     except StorageError as error:
         return [f"attempts: {error}"]
     return [
         f"attempt {number} was launched and left no record"
-        for number in attempts
-        if number not in seen
+        for number in silent
+        if number not in written
     ]
 
 
