@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -32,6 +32,7 @@ from tests.fixtures_backends import (
     VictoriaMetrics,
     program,
 )
+from tests.http_servers import LoopbackServer
 
 SCRIPT = Path(__file__).parent / "job_demo.py"
 # Even two minutes are too long for what compares now with an hour ago.
@@ -240,7 +241,7 @@ def _dcgm() -> Iterator[int]:
         def log_message(self, *_: object) -> None:
             return None
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = LoopbackServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:

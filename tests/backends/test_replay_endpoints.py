@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 from google.rpc.status_pb2 import Status
@@ -17,6 +17,7 @@ from costlens.export.otel_replay import make_sender
 from costlens.export.otlp_replay import Reply
 from tests.backends.otlp_batches import logs, spans
 from tests.fixtures_otlp import OtlpReceiver
+from tests.http_servers import LoopbackServer
 
 SECRET = "s3cr3t-t0ken"
 LINE = encode_line("logs", logs("hello"))
@@ -51,7 +52,7 @@ def _answers() -> Iterator[tuple[str, list[tuple[int, bytes]]]]:
         def log_message(self, *_args: object) -> None:
             """Say nothing."""
 
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+    with LoopbackServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}", answers

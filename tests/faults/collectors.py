@@ -7,7 +7,9 @@ import socketserver
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
+
+from tests.http_servers import LoopbackServer
 
 
 @contextmanager
@@ -43,8 +45,7 @@ def answering(status: int) -> Iterator[int]:
         def log_message(self, *args: object) -> None:
             """Say nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    server = LoopbackServer(("127.0.0.1", 0), Handler)
     server.block_on_close = False
     thread = threading.Thread(target=server.serve_forever)
     thread.start()

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from tests.http_servers import LoopbackServer
 
 __all__ = ["MetadataServer"]
 
 
-class MetadataServer(ThreadingHTTPServer):
+class MetadataServer(LoopbackServer):
     """Answers on a free port of this machine; closes as a context manager.
 
     Attributes:
@@ -22,8 +24,6 @@ class MetadataServer(ThreadingHTTPServer):
         num_requests: Requests so far.
         is_broken: Whether every request is answered with an error.
     """
-
-    daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)

@@ -8,7 +8,7 @@ import os
 import threading
 from collections.abc import Iterator
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from costlens.errors import StorageError
 from costlens.storage.local import LocalBackend
 from costlens.storage.run_folder import RunFolder, claim_run_id
 from costlens.storage.store import Store
+from tests.http_servers import LoopbackServer
 
 
 class LaggingStore(Store):
@@ -237,7 +238,7 @@ class Quiet(SimpleHTTPRequestHandler):
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[str]:
     """The URL of a web server that lists folders as pages of links."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path))) as server:
+    with LoopbackServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path))) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}"
