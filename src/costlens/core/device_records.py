@@ -11,16 +11,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from costlens.core.part import Part
+from costlens.core.part import Part, Ratio, Tally
 
 __all__ = ["MAX_GPUS", "GpuDevice", "GpuDriverPart", "GpuPart", "GpuSummary"]
 
 MAX_GPUS = 16
 """Most devices that the record of one rank describes; the largest nodes have as many."""
 
-Count = Annotated[int, Field(ge=0, lt=2**63)]
 Number = Annotated[float, Field(ge=0, lt=1e18, allow_inf_nan=False)]
-Ratio = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Celsius = Annotated[float, Field(ge=-273.15, lt=1000, allow_inf_nan=False)]
 Name = Annotated[str, Field(max_length=100)]
 
@@ -41,21 +39,21 @@ class GpuPart(Part):
         None, description="Domain, bus and device, such as 00000000:17:00.0."
     )
     parent_uuid: Name | None = Field(None, description="The GPU that a MIG device is a slice of.")
-    mig_slices: Count | None = Field(None, description="Compute slices of a MIG device.")
+    mig_slices: Tally | None = Field(None, description="Compute slices of a MIG device.")
     is_simulated: bool = Field(False, description="Whether a stand-in driver made it up.")
     is_lost: bool = Field(
         False, description="Whether the driver has lost it; nothing is newest then."
     )
-    num_losses: Count = 0
+    num_losses: Tally = 0
 
     utilization: Ratio | None = Field(None, description="Share of the time in which it was busy.")
     memory_utilization: Ratio | None = Field(
         None, description="Share of the time in which its memory was read or written."
     )
-    memory_used_bytes: Count | None = Field(None, description="In use by all processes on it.")
-    memory_total_bytes: Count | None = None
-    memory_peak_bytes: Count | None = Field(None, description="Most that a sample found in use.")
-    own_memory_bytes: Count | None = Field(
+    memory_used_bytes: Tally | None = Field(None, description="In use by all processes on it.")
+    memory_total_bytes: Tally | None = None
+    memory_peak_bytes: Tally | None = Field(None, description="Most that a sample found in use.")
+    own_memory_bytes: Tally | None = Field(
         None,
         description="In use by this process; absent where the driver's process ids are not ours.",
     )
@@ -95,13 +93,13 @@ class GpuPart(Part):
         description="Of each second that heat or the power supply held its clock down, the share "
         "by which it stood below its highest, added up.",
     )
-    io_bytes: dict[Name, Count] = Field(
+    io_bytes: dict[Name, Tally] = Field(
         default_factory=dict, description="Traffic by link and direction, such as pcie_receive."
     )
-    errors: dict[Name, Count] = Field(
+    errors: dict[Name, Tally] = Field(
         default_factory=dict, description="Errors by kind, since the attempt began."
     )
-    last_xid: Count | None = Field(None, description="The newest error code of the driver.")
+    last_xid: Tally | None = Field(None, description="The newest error code of the driver.")
     is_remap_pending: bool | None = Field(
         None, description="Whether memory rows wait for a reset to be remapped."
     )
@@ -126,7 +124,7 @@ class GpuDriverPart(Part):
         "their UUIDs, the PCI order was asked for, or it was assumed.",
     )
     problems: list[Name] = Field(default_factory=list, max_length=16)
-    num_samples: Count = 0
+    num_samples: Tally = 0
 
 
 class GpuDevice(GpuPart):

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from costlens.core.part import Part, UnixTime
+from costlens.core.part import Part, Tally, UnixTime
 
 __all__ = [
     "MAX_FINDINGS",
@@ -40,7 +40,6 @@ MAX_TEXT = 400
 MAX_RANKS_NAMED = 64
 """Most ranks and places that are named; their number is told however many there are."""
 
-Count = Annotated[int, Field(ge=0, lt=2**63)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Word = Annotated[str, Field(max_length=100)]
 Sentence = Annotated[str, Field(max_length=MAX_TEXT)]
@@ -79,12 +78,12 @@ class FindingPart(Part):
     is_least: bool = Field(
         False, description="Whether money and share are the least that mending saves."
     )
-    ranks: list[Count] = Field(
+    ranks: list[Tally] = Field(
         default_factory=list,
         max_length=MAX_RANKS_NAMED,
         description="The ranks that it is found on, the first 64.",
     )
-    num_ranks: Count = 0
+    num_ranks: Tally = 0
     since: UnixTime | None = Field(
         None, description="Unix time from which on it has lasted; null where only the whole tells."
     )

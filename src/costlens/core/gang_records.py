@@ -6,34 +6,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from pydantic import Field
 
-from costlens.core.part import Part
+from costlens.core.part import Part, Tally
 
 __all__ = ["MAX_NAMED", "GangPart", "RestartLoopPart"]
 
 MAX_NAMED = 64
 """Most ranks that are named; their number is told however many there are."""
 
-Count = Annotated[int, Field(ge=0, lt=2**63)]
-
 
 class GangPart(Part):
     """What rank 0 sees of the other ranks, and of the attempts before this one."""
 
-    num_reporting: Count | None = Field(
+    num_reporting: Tally | None = Field(
         None,
         description="Ranks that wrote their record not long ago, or ended by their own word.",
     )
-    missing_ranks: list[Count] = Field(
+    missing_ranks: list[Tally] = Field(
         default_factory=list,
         max_length=MAX_NAMED,
         description="Ranks that fell silent, or never wrote a record; the first 64.",
     )
-    num_restarts: Count | None = Field(None, description="Attempts before this one.")
-    restart_loop: Count | None = Field(
+    num_restarts: Tally | None = Field(None, description="Attempts before this one.")
+    restart_loop: Tally | None = Field(
         None,
         description="Attempts in a row that ended badly and got no further, until this one does.",
     )

@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from costlens.core.part import Part, Seconds
+from costlens.core.part import Part, Ratio, Seconds, Tally
 
 __all__ = [
     "READ_BOUNDS_S",
@@ -25,9 +25,7 @@ __all__ = [
 ]
 
 # As in core/records.py: far beyond what a machine reaches.
-Count = Annotated[int, Field(ge=0, lt=2**63)]
 Cpus = Annotated[float, Field(ge=0, lt=1e6, allow_inf_nan=False)]
-Ratio = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 READ_BOUNDS_S: tuple[float, ...] = (0.0001, 0.001, 0.01, 0.1, 1.0, 10.0)
 """Upper bounds of the histogram of reads, in seconds: from the page cache to a distant bucket."""
@@ -42,14 +40,14 @@ class ProcessPart(Part):
     ended_children_s: Seconds | None = Field(
         None, description="CPU seconds of children that have ended, loader workers among them."
     )
-    memory_bytes: Count | None = Field(None, description="Physical memory in use.")
-    num_threads: Count | None = None
-    voluntary_switches: Count | None = None
-    involuntary_switches: Count | None = Field(
+    memory_bytes: Tally | None = Field(None, description="Physical memory in use.")
+    num_threads: Tally | None = None
+    voluntary_switches: Tally | None = None
+    involuntary_switches: Tally | None = Field(
         None, description="Times that another process took the CPU away."
     )
-    disk_read_bytes: Count | None = Field(None, description="Read from disks, not from caches.")
-    disk_write_bytes: Count | None = None
+    disk_read_bytes: Tally | None = Field(None, description="Read from disks, not from caches.")
+    disk_write_bytes: Tally | None = None
     usable_cpus: Cpus | None = Field(
         None, description="CPUs this process may run on, by affinity and the container's limit."
     )
@@ -58,13 +56,13 @@ class ProcessPart(Part):
 class LoaderPart(Part):
     """The worker processes of this rank's data loaders."""
 
-    num_alive: Count = 0
-    num_died: Count = Field(0, description="Workers that ended without having been told to.")
+    num_alive: Tally = 0
+    num_died: Tally = Field(0, description="Workers that ended without having been told to.")
     cpu_s: Seconds = Field(
         0.0, description="CPU seconds of all workers so far; the last 2 s of each may be missing."
     )
     cpus_busy: Cpus | None = Field(None, description="CPUs kept busy over the last 10 s.")
-    memory_bytes: Count | None = Field(
+    memory_bytes: Tally | None = Field(
         None, description="Physical memory of the live workers; shared pages count for each."
     )
 
@@ -72,19 +70,19 @@ class LoaderPart(Part):
 class ReadsPart(Part):
     """Reads of counted file systems (``run.filesystem``), in all processes of this rank."""
 
-    num_reads: Count = 0
-    num_bytes: Count = Field(0, description="Bytes that the callers got.")
-    num_errors: Count = Field(0, description="Reads and opens that raised.")
-    num_opens: Count = 0
+    num_reads: Tally = 0
+    num_bytes: Tally = Field(0, description="Bytes that the callers got.")
+    num_errors: Tally = Field(0, description="Reads and opens that raised.")
+    num_opens: Tally = 0
     open_s: Seconds = Field(0.0, description="Time in opening files.")
     read_s: Seconds = Field(0.0, description="Time in reads, summed over all processes.")
     max_s: Seconds = Field(0.0, description="The longest read.")
     bounds_s: list[float] = Field(default_factory=list, max_length=32)
-    buckets: list[Count] = Field(
+    buckets: list[Tally] = Field(
         default_factory=list, max_length=33, description="Reads per duration, and one above."
     )
     bytes_per_s: float | None = Field(None, description="Throughput over the last 10 s.", ge=0)
-    num_uncounted: Count = Field(
+    num_uncounted: Tally = Field(
         0, description="Processes and threads for which there was no room to count."
     )
 
@@ -93,26 +91,26 @@ class NodePart(Part):
     """The machine (or what the container sees as one)."""
 
     id: str | None = Field(None, description="Hash of the machine's boot: same for all its ranks.")
-    num_cpus: Count | None = None
+    num_cpus: Tally | None = None
     cpu_s: dict[str, Seconds] = Field(
         default_factory=dict, description="CPU seconds by mode, summed over the CPUs."
     )
     cpu_ratio: Ratio | None = Field(None, description="Busy share of all CPUs over the last 10 s.")
-    memory_bytes: Count | None = Field(None, description="Physical memory of the machine.")
-    memory_used_bytes: Count | None = None
-    memory_available_bytes: Count | None = Field(
+    memory_bytes: Tally | None = Field(None, description="Physical memory of the machine.")
+    memory_used_bytes: Tally | None = None
+    memory_available_bytes: Tally | None = Field(
         None, description="What can be had without swapping."
     )
-    disk_read_bytes: Count | None = Field(None, description="From whole disks, not partitions.")
-    disk_write_bytes: Count | None = None
-    network_receive_bytes: Count | None = Field(
+    disk_read_bytes: Tally | None = Field(None, description="From whole disks, not partitions.")
+    disk_write_bytes: Tally | None = None
+    network_receive_bytes: Tally | None = Field(
         None, description="Over the network's devices; neither loopback nor bridges."
     )
-    network_transmit_bytes: Count | None = None
-    infiniband_receive_bytes: Count | None = Field(
+    network_transmit_bytes: Tally | None = None
+    infiniband_receive_bytes: Tally | None = Field(
         None, description="Over the ports of InfiniBand and RoCE; not part of the network's."
     )
-    infiniband_transmit_bytes: Count | None = None
+    infiniband_transmit_bytes: Tally | None = None
     infiniband_unknown: str | None = Field(
         None, description="Why a port's counters are left out, where some are."
     )
@@ -124,17 +122,17 @@ class ContainerPart(Part):
     cpu_s: Seconds | None = Field(None, description="CPU seconds of all its processes.")
     cpu_limit: Cpus | None = Field(None, description="CPUs it may use; absent without a limit.")
     cpu_ratio: Ratio | None = Field(None, description="Share of that limit used, last 10 s.")
-    num_periods: Count | None = Field(None, description="Periods in which the limit applied.")
-    num_throttled: Count | None = Field(None, description="Periods in which it stopped somebody.")
+    num_periods: Tally | None = Field(None, description="Periods in which the limit applied.")
+    num_throttled: Tally | None = Field(None, description="Periods in which it stopped somebody.")
     throttled_s: Seconds | None = Field(
         None, description="Time stopped by the limit, summed over the CPUs."
     )
     throttled_ratio: Ratio | None = Field(None, description="Throttled periods, last 10 s.")
-    memory_used_bytes: Count | None = Field(
+    memory_used_bytes: Tally | None = Field(
         None, description="Memory in use that the kernel cannot simply drop."
     )
-    memory_limit_bytes: Count | None = None
-    memory_available_bytes: Count | None = Field(
+    memory_limit_bytes: Tally | None = None
+    memory_available_bytes: Tally | None = Field(
         None, description="What is left until the kernel kills somebody."
     )
 
@@ -155,11 +153,11 @@ class HostSummary(Part):
 
     host_name: str
     attempt: int
-    num_ranks: Count
+    num_ranks: Tally
     process_cpus: Cpus | None = Field(
         None, description="CPUs that the ranks' processes kept busy, mean over their time."
     )
-    process_memory_bytes: Count | None = None
+    process_memory_bytes: Tally | None = None
     loader_cpus: Cpus | None = Field(
         None, description="CPUs that loader workers kept busy, mean over their ranks' time."
     )

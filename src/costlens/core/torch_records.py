@@ -5,45 +5,41 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from pydantic import Field
 
-from costlens.core.part import Part, Seconds
+from costlens.core.part import Part, Seconds, Tally
 
 __all__ = ["AllReducePart", "AllocatorPart", "CompilerPart"]
-
-Count = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 class AllocatorPart(Part):
     """torch's caching allocator on the device this rank trains on; sums since CUDA began."""
 
-    allocated_bytes: Count = Field(0, description="In tensors.")
-    reserved_bytes: Count = Field(0, description="Taken from the driver.")
-    peak_allocated_bytes: Count = 0
-    inactive_split_bytes: Count = Field(
+    allocated_bytes: Tally = Field(0, description="In tensors.")
+    reserved_bytes: Tally = Field(0, description="Taken from the driver.")
+    peak_allocated_bytes: Tally = 0
+    inactive_split_bytes: Tally = Field(
         0, description="Free parts of blocks that are in use otherwise: what fragmentation keeps."
     )
-    num_alloc_retries: Count = Field(
+    num_alloc_retries: Tally = Field(
         0, description="Allocations that emptied the cache first, which waits for the device."
     )
-    num_ooms: Count = Field(0, description="Allocations that failed for lack of memory.")
+    num_ooms: Tally = Field(0, description="Allocations that failed for lack of memory.")
 
 
 class CompilerPart(Part):
     """torch.compile in this process."""
 
-    num_compilations: Count = Field(0, description="Frames compiled, again or for the first time.")
+    num_compilations: Tally = Field(0, description="Frames compiled, again or for the first time.")
     compile_s: Seconds = Field(0.0, description="Seconds spent on it.")
-    num_startup: Count = Field(0, description="Those of them until the first iteration had ended.")
+    num_startup: Tally = Field(0, description="Those of them until the first iteration had ended.")
     startup_s: Seconds = Field(0.0, description="Seconds spent on those.")
 
 
 class AllReducePart(Part):
     """The all-reduce of gradients, as DistributedDataParallel times it in every hundredth pass."""
 
-    num_sampled: Count = Field(0, description="Passes that were timed, of these:")
+    num_sampled: Tally = Field(0, description="Passes that were timed, of these:")
     exposed_s: Seconds = Field(
         0.0,
         description="Seconds from the last gradient until all were reduced: what computing hides "

@@ -77,10 +77,10 @@ def test_deep_stacks_keep_their_innermost_part_within_bounds() -> None:
 @pytest.mark.parametrize(
     ("path", "shown"),
     [
-        ("/home/ada/env/lib/python3.11/site-packages/torch/nn/linear.py", "torch/nn/linear.py"),
+        ("/home/user/env/lib/python3.11/site-packages/torch/nn/linear.py", "torch/nn/linear.py"),
         ("/usr/lib/python3/dist-packages/yaml/reader.py", "yaml/reader.py"),
         ("/usr/lib/python3.11/threading.py", "threading.py"),
-        ("/home/ada/work/model/train.py", "model/train.py"),
+        ("/home/user/work/model/train.py", "model/train.py"),
         ("train.py", "train.py"),
         ("<string>", "<string>"),
     ],
